@@ -1,0 +1,125 @@
+/* rows.h - what moves and adds rows: the kernel table and the one argument struct of all kernels.
+ *
+ * The last stop of the data: operators resolve tensors and slots into struct moetoken_rows, one
+ * token at a time, and call a kernel of the table. A kernel knows pointers, lengths and strides,
+ * and nothing of tensors, tokens or experts. docs/kernels.md is the guide for their authors. */
+#ifndef MOETOKEN_ROWS_H
+#define MOETOKEN_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The partial sums of a dot product: element h goes to lane h % 32, in ascending h. The lanes are
+ * then added in halves: lane j += lane j+16 for j < 16, then j+8, j+4, j+2, j+1. */
+#define MOETOKEN_DOT_LANES 32
+
+/* The slots that one call of a scale_dot, scale, dot or copy kernel serves at most. */
+#define MOETOKEN_SLOTS_PER_CALL 16
+
+/* Token-like types as the tables index them. The order is that of moetoken_type. */
+enum {
+    MOETOKEN_TOKEN_F32,
+    MOETOKEN_TOKEN_F16,
+    MOETOKEN_TOKEN_BF16,
+    MOETOKEN_TOKEN_F64
+};
+#define MOETOKEN_TOKEN_TYPES 4
+
+/* One row of the token side and the rows of its slots on the expert side.
+ *
+ * Expert-side row s (0 <= s < count) starts at in + row[s] * in_row_stride, and the same for out.
+ * All strides are in bytes. The variants are for rows whose elements lie side by side
+ * (token_stride, in_stride and out_stride equal to the element's size, where used); for anything
+ * else the caller takes the scalar kernels. Pointers have any alignment. */
+struct moetoken_rows {
+    int64_t length;       /* H: elements in a row; may be 0 */
+    int64_t count;        /* slots; may be 0 */
+    const int64_t *row;   /* [count] row numbers on the expert side */
+    const double *weight; /* [count] exact float32 values, or binary64 with float64 tokens */
+    double *dot;          /* [count] results of the dot products */
+
+    const char *token_in; /* the token's row when the expert side is written (copy, scale, dot) */
+    char *token_out;      /* the token's row when the expert side is added up (sum) */
+    int64_t token_stride; /* between elements of the token's row */
+
+    const char *in; /* the expert side that is read: permuted tokens */
+    int64_t in_row_stride, in_stride;
+    char *out; /* the expert side that is written; may be `in` itself (same strides) */
+    int64_t out_row_stride, out_stride;
+
+    int64_t next_row; /* a row of `in` that the next call will read first, or -1: prefetch hint */
+    bool streaming;   /* write rows past the caches (non-temporal stores); same bits. The caller
+                         of the kernels issues the fence, moetoken_row_kernels.fence */
+};
+
+typedef void moetoken_rows_fn(const struct moetoken_rows *rows);
+
+/* One instruction set's kernels, or the scalar ones where it brings none. */
+struct moetoken_row_kernels {
+    uint32_t isa; /* the highest MOETOKEN_ISA_... bit that filled something in */
+
+    /* out[row[s], h] = token[h], bit for bit; by element size: 2, 4, 8 bytes */
+    moetoken_rows_fn *copy_2, *copy_4, *copy_8;
+
+    /* out[row[s], h] = round(float32(weight[s]) * float32(token[h])) */
+    moetoken_rows_fn *scale[MOETOKEN_TOKEN_TYPES];
+
+    /* dot[s] = sum over h of in[row[s], h] * token[h] */
+    moetoken_rows_fn *dot[MOETOKEN_TOKEN_TYPES];
+
+    /* both of the above in one pass; out may be in */
+    moetoken_rows_fn *scale_dot[MOETOKEN_TOKEN_TYPES];
+
+    /* token[h] = round(0 + weight[0] * in[row[0], h] + weight[1] * in[row[1], h] + ...), in float32
+     * (binary64 for float64), multiply then add, slot by slot. weight NULL: all 1. A slot of
+     * weight 0 is skipped, and its row may be -1. count has no upper bound here. */
+    moetoken_rows_fn *sum[MOETOKEN_TOKEN_TYPES];
+
+    void (*fence)(void); /* after the last streaming store of a thread */
+};
+
+/* The kernels allowed by isa_mask (0: all) on this CPU and by MOETOKEN_ISA. Cheap enough for every
+ * call. */
+void moetoken_row_kernels_select(uint32_t isa_mask, struct moetoken_row_kernels *kernels);
+
+/* The copy kernel for an element size of 2, 4 or 8 bytes. */
+static inline moetoken_rows_fn *
+moetoken_row_kernels_copy(const struct moetoken_row_kernels *kernels, int64_t element_size)
+{
+    if (element_size == 2)
+        return kernels->copy_2;
+    return element_size == 4 ? kernels->copy_4 : kernels->copy_8;
+}
+
+/* What each instruction set overrides; called in rising order by moetoken_row_kernels_select. */
+void moetoken_row_kernels_scalar(struct moetoken_row_kernels *kernels);
+void moetoken_row_kernels_avx2(struct moetoken_row_kernels *kernels);
+void moetoken_row_kernels_avx512(struct moetoken_row_kernels *kernels);
+void moetoken_row_kernels_neon(struct moetoken_row_kernels *kernels);
+
+/* The one list of kernels: dispatch prints it, tests and bench walk it. */
+enum moetoken_row_verb {
+    MOETOKEN_COPY_ROWS,
+    MOETOKEN_SCALE_ROWS,
+    MOETOKEN_DOT_ROWS,
+    MOETOKEN_SCALE_DOT_ROWS,
+    MOETOKEN_SUM_ROWS
+};
+
+struct moetoken_row_kernel_entry {
+    const char *name; /* "scale_dot_rows_bf16" */
+    enum moetoken_row_verb verb;
+    int type;            /* MOETOKEN_TOKEN_..., or -1 for copies */
+    size_t element_size; /* bytes */
+    size_t offset;       /* of the pointer in struct moetoken_row_kernels */
+};
+
+#define MOETOKEN_ROW_KERNEL_COUNT 19
+extern const struct moetoken_row_kernel_entry moetoken_row_kernel_list[MOETOKEN_ROW_KERNEL_COUNT];
+
+/* The kernel of an entry in a table. */
+moetoken_rows_fn *moetoken_row_kernel_get(const struct moetoken_row_kernels *kernels,
+                                          const struct moetoken_row_kernel_entry *entry);
+
+#endif

@@ -1,0 +1,428 @@
+/* rows_avx512.c - row kernels for AVX-512 F, BW, DQ and VL.
+ *
+ * The block vocabulary of rows_blocks.h in 512-bit registers, then the kernels. The file is built
+ * a second time by tests/rows_avx512_simde, with an emulation in place of the intrinsics, so that
+ * it is tested on CPUs without AVX-512. The conversions of AVX512_BF16 are of no use here: they
+ * flush subnormals. */
+#include "rows/rows_vector.h"
+
+#include <moetoken/moetoken.h>
+
+#if defined(__x86_64__) || defined(MOETOKEN_SIMD_HEADER)
+
+#ifdef MOETOKEN_SIMD_HEADER
+#include MOETOKEN_SIMD_HEADER
+#else
+#include <immintrin.h>
+#endif
+#include <math.h>
+#include <string.h>
+
+/* How far ahead of a sum its rows are prefetched. */
+#define SUM_PREFETCH_BYTES 512
+
+/* ---- loads, stores, conversions ------------------------------------------------------------- */
+
+ROW_INLINE __m512i load_64_bytes(const void *from)
+{
+    return _mm512_loadu_si512(from);
+}
+
+ROW_INLINE void store_64_bytes(char *to, __m512i value, int store)
+{
+    if (store == STORE_STREAMING)
+        _mm512_stream_si512((void *)to, value);
+    else
+        _mm512_storeu_si512((void *)to, value);
+}
+
+ROW_INLINE int store_kind(const char *out, bool streaming)
+{
+    return streaming && (uintptr_t)out % 64 == 0 ? STORE_STREAMING : STORE_CACHED;
+}
+
+/* NaN as the positive quiet NaN without payload. */
+ROW_INLINE __m512 canonical_single(__m512 value)
+{
+    const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
+    return _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q), nan);
+}
+
+ROW_INLINE __m512d canonical_wide(__m512d value)
+{
+    const __m512d nan = _mm512_castsi512_pd(_mm512_set1_epi64(0x7ff8000000000000));
+    return _mm512_mask_mov_pd(value, _mm512_cmp_pd_mask(value, value, _CMP_UNORD_Q), nan);
+}
+
+/* Rounds float32 to the bfloat16 at the even and odd places of a register, to nearest even.
+ *
+ * The upper halves of all values stand in one register, the lower halves in another. A value goes
+ * up when its lower half is above 0x8000, or equal to it and the upper half odd; where the upper
+ * half is even, 1 is taken from the lower half first, and then its highest bit decides. A carry
+ * into infinity is right as it is. No NaN may come here. */
+ROW_INLINE __m512i round_to_bf16(__m512 even, __m512 odd)
+{
+    const __mmask32 odd_places = 0xaaaaaaaau;
+    __m512i e = _mm512_castps_si512(even), o = _mm512_castps_si512(odd);
+    __m512i upper = _mm512_mask_blend_epi16(odd_places, _mm512_srli_epi32(e, 16), o);
+    __m512i lower = _mm512_mask_blend_epi16(odd_places, e, _mm512_slli_epi32(o, 16));
+    lower = _mm512_subs_epu16(lower, _mm512_andnot_si512(upper, _mm512_set1_epi16(1)));
+    return _mm512_add_epi16(upper, _mm512_srli_epi16(lower, 15));
+}
+
+/* Rounds two halves, as half_single makes them, to a block of 16-bit elements. */
+ROW_INLINE __m512i round_to_16_bit(int type, __m512 first, __m512 second)
+{
+    if (type == MOETOKEN_TOKEN_BF16)
+        return round_to_bf16(first, second);
+    __m256i low = _mm512_cvtps_ph(first, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256i high = _mm512_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* ---- a token's block ------------------------------------------------------------------------ */
+
+/* Half a block of 16- or 32-bit elements as float32: 16 neighbours; with bfloat16 the even elements
+ * of the block, then the odd ones. */
+ROW_INLINE __m512 half_single(int type, const char *block, int half)
+{
+    switch (type) {
+    case MOETOKEN_TOKEN_BF16: {
+        __m512i all = load_64_bytes(block);
+        all = half ? _mm512_and_si512(all, _mm512_set1_epi32((int)0xffff0000u))
+                   : _mm512_slli_epi32(all, 16);
+        return _mm512_castsi512_ps(all);
+    }
+    case MOETOKEN_TOKEN_F16:
+        return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(block + 32 * half)));
+    default:
+        return _mm512_loadu_ps(block + 64 * half);
+    }
+}
+
+ROW_INLINE void decode_single(int type, const char *token, float *single)
+{
+    _mm512_store_ps(single, half_single(type, token, 0));
+    _mm512_store_ps(single + 16, half_single(type, token, 1));
+}
+
+/* A quarter of a block of 16- or 32-bit elements as binary64: 8 neighbours; with bfloat16 the even
+ * elements of 16 neighbours, then the odd ones. */
+ROW_INLINE __m512d quarter_wide(int type, const char *block, int quarter)
+{
+    switch (type) {
+    case MOETOKEN_TOKEN_BF16: {
+        __m256i half = _mm256_loadu_si256((const void *)(block + quarter / 2 * 32));
+        half = quarter % 2 ? _mm256_and_si256(half, _mm256_set1_epi32((int)0xffff0000u))
+                           : _mm256_slli_epi32(half, 16);
+        return _mm512_cvtps_pd(_mm256_castsi256_ps(half));
+    }
+    case MOETOKEN_TOKEN_F16: {
+        __m128i eight = _mm_loadu_si128((const void *)(block + 16 * quarter));
+        return _mm512_cvtps_pd(_mm256_cvtph_ps(eight));
+    }
+    default:
+        return _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(const void *)block + 8 * quarter));
+    }
+}
+
+ROW_INLINE void decode_wide(int type, const char *token, double *wide)
+{
+    for (int quarter = 0; quarter < 4; quarter++)
+        _mm512_store_pd(wide + 8 * quarter, quarter_wide(type, token, quarter));
+}
+
+/* Infinity and NaN are the elements with all exponent bits set. */
+ROW_INLINE bool block_is_finite(int type, const char *token)
+{
+    const __m512i exponent = _mm512_set1_epi16(type == MOETOKEN_TOKEN_BF16 ? 0x7f80 : 0x7c00);
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(load_64_bytes(token), exponent), exponent) == 0;
+}
+
+/* ---- dot products --------------------------------------------------------------------------- */
+
+/* sum[k] belongs to quarter_wide(k). Arrays of registers are indexed by constants only. */
+struct lanes {
+    __m512d sum[4];
+};
+
+ROW_INLINE struct lanes lanes_zero(void)
+{
+    const __m512d zero = _mm512_setzero_pd();
+    return (struct lanes){{zero, zero, zero, zero}};
+}
+
+ROW_INLINE struct lanes lanes_load(const double *from)
+{
+    return (struct lanes){{_mm512_load_pd(from), _mm512_load_pd(from + 8),
+                           _mm512_load_pd(from + 16), _mm512_load_pd(from + 24)}};
+}
+
+ROW_INLINE void lanes_store(double *to, struct lanes lanes)
+{
+    _mm512_store_pd(to, lanes.sum[0]);
+    _mm512_store_pd(to + 8, lanes.sum[1]);
+    _mm512_store_pd(to + 16, lanes.sum[2]);
+    _mm512_store_pd(to + 24, lanes.sum[3]);
+}
+
+/* The sum of a register's elements: those 4 apart first, then 2, then 1. */
+ROW_INLINE double add_elements(__m512d sum)
+{
+    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(sum), _mm512_extractf64x4_pd(sum, 1));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+/* Lane j += lane j+16, then j+8, j+4, j+2, j+1. */
+ROW_INLINE double lanes_total(int type, struct lanes lanes)
+{
+    __m512d a = _mm512_add_pd(lanes.sum[0], lanes.sum[2]);
+    __m512d b = _mm512_add_pd(lanes.sum[1], lanes.sum[3]);
+    if (type == MOETOKEN_TOKEN_BF16) /* a: lanes 0, 2, ... 14; b: lanes 1, 3, ... 15 */
+        return add_elements(a) + add_elements(b);
+    return add_elements(_mm512_add_pd(a, b));
+}
+
+/* Products of two 16- or 32-bit elements are exact in binary64: fused or not makes no difference
+ * to them. */
+ROW_INLINE void dot_quarter(int type, const char *in, const double *wide, int quarter, __m512d *sum)
+{
+    if (type == MOETOKEN_TOKEN_F64) {
+        __m512d x = _mm512_loadu_pd(in + 64 * quarter);
+        *sum = _mm512_add_pd(*sum, _mm512_mul_pd(x, _mm512_loadu_pd(wide + 8 * quarter)));
+    } else {
+        __m512d x = quarter_wide(type, in, quarter);
+        *sum = _mm512_fmadd_pd(x, _mm512_load_pd(wide + 8 * quarter), *sum);
+    }
+}
+
+ROW_INLINE void dot_block(int type, const char *in, const double *wide, struct lanes *lanes)
+{
+    dot_quarter(type, in, wide, 0, &lanes->sum[0]);
+    dot_quarter(type, in, wide, 1, &lanes->sum[1]);
+    dot_quarter(type, in, wide, 2, &lanes->sum[2]);
+    dot_quarter(type, in, wide, 3, &lanes->sum[3]);
+}
+
+/* ---- scaled blocks -------------------------------------------------------------------------- */
+
+ROW_INLINE __m512 scaled_single(const void *single, __m512 weight, bool finite)
+{
+    __m512 product = _mm512_mul_ps(weight, _mm512_loadu_ps(single));
+    return finite ? product : canonical_single(product);
+}
+
+ROW_INLINE void scale_block(int type, const char *token, const float *single, double weight,
+                            char *out, int store, bool finite)
+{
+    const __m512 w = _mm512_set1_ps((float)weight);
+    if (is_16_bit(type)) {
+        __m512 first = scaled_single(single, w, finite);
+        __m512 second = scaled_single(single + 16, w, finite);
+        store_64_bytes(out, round_to_16_bit(type, first, second), store);
+    } else if (type == MOETOKEN_TOKEN_F32) {
+        for (int half = 0; half < 2; half++) {
+            __m512 product = scaled_single(token + 64 * half, w, false);
+            store_64_bytes(out + 64 * half, _mm512_castps_si512(product), store);
+        }
+    } else {
+        for (int quarter = 0; quarter < 4; quarter++) {
+            __m512d g = _mm512_loadu_pd(token + 64 * quarter);
+            __m512d product = canonical_wide(_mm512_mul_pd(_mm512_set1_pd(weight), g));
+            store_64_bytes(out + 64 * quarter, _mm512_castpd_si512(product), store);
+        }
+    }
+}
+
+/* ---- sums ----------------------------------------------------------------------------------- */
+
+/* 32 sums: float32 in single[], half by half, or binary64 in wide[]. */
+struct sums {
+    __m512 single[2];
+    __m512d wide[4];
+};
+
+ROW_INLINE struct sums sums_zero(void)
+{
+    const __m512 zero = _mm512_setzero_ps();
+    const __m512d wide_zero = _mm512_setzero_pd();
+    return (struct sums){{zero, zero}, {wide_zero, wide_zero, wide_zero, wide_zero}};
+}
+
+ROW_INLINE void sums_add_half(int type, const char *in, double weight, int half, struct sums *sums)
+{
+    if (type == MOETOKEN_TOKEN_F64) {
+        const __m512d w = _mm512_set1_pd(weight);
+        __m512d *sum = &sums->wide[2 * half];
+        sum[0] = _mm512_add_pd(sum[0], _mm512_mul_pd(w, _mm512_loadu_pd(in + 128 * half)));
+        sum[1] = _mm512_add_pd(sum[1], _mm512_mul_pd(w, _mm512_loadu_pd(in + 128 * half + 64)));
+    } else {
+        const __m512 w = _mm512_set1_ps((float)weight);
+        __m512 product = _mm512_mul_ps(w, half_single(type, in, half));
+        sums->single[half] = _mm512_add_ps(sums->single[half], product);
+    }
+}
+
+ROW_INLINE void sums_add(int type, const char *in, double weight, struct sums *sums)
+{
+    sums_add_half(type, in, weight, 0, sums);
+    sums_add_half(type, in, weight, 1, sums);
+}
+
+ROW_INLINE void sums_store(int type, struct sums sums, char *out)
+{
+    if (type == MOETOKEN_TOKEN_F64) {
+        for (int quarter = 0; quarter < 4; quarter++)
+            _mm512_storeu_pd(out + 64 * quarter, canonical_wide(sums.wide[quarter]));
+        return;
+    }
+    __m512 first = canonical_single(sums.single[0]), second = canonical_single(sums.single[1]);
+    if (is_16_bit(type)) {
+        store_64_bytes(out, round_to_16_bit(type, first, second), STORE_CACHED);
+    } else {
+        _mm512_storeu_ps(out, first);
+        _mm512_storeu_ps(out + 64, second);
+    }
+}
+
+/* ---- copies --------------------------------------------------------------------------------- */
+
+ROW_INLINE void copy_bytes(const char *from, char *to, int64_t bytes, bool streaming)
+{
+    int64_t head = streaming ? -(int64_t)(uintptr_t)to & 63 : bytes;
+    if (head > bytes)
+        head = bytes;
+    memcpy(to, from, (size_t)head);
+    int64_t at = head;
+    for (; at + 64 <= bytes; at += 64)
+        store_64_bytes(to + at, load_64_bytes(from + at), STORE_STREAMING);
+    memcpy(to + at, from + at, (size_t)(bytes - at));
+}
+
+#include "rows/rows_blocks.h"
+
+/* ---- the kernels ---------------------------------------------------------------------------- */
+
+static void copy_rows_2_avx512(const struct moetoken_rows *rows)
+{
+    copy_to_slots(rows, 2);
+}
+
+static void copy_rows_4_avx512(const struct moetoken_rows *rows)
+{
+    copy_to_slots(rows, 4);
+}
+
+static void copy_rows_8_avx512(const struct moetoken_rows *rows)
+{
+    copy_to_slots(rows, 8);
+}
+
+static void scale_rows_f32_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_SCALE);
+}
+
+static void scale_rows_f16_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_SCALE);
+}
+
+static void scale_rows_bf16_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_SCALE);
+}
+
+static void scale_rows_f64_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_SCALE);
+}
+
+static void dot_rows_f32_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_DOT);
+}
+
+static void dot_rows_f16_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_DOT);
+}
+
+static void dot_rows_bf16_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_DOT);
+}
+
+static void dot_rows_f64_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_DOT);
+}
+
+static void scale_dot_rows_f32_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_SCALE | VERB_DOT);
+}
+
+static void scale_dot_rows_f16_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_SCALE | VERB_DOT);
+}
+
+static void scale_dot_rows_bf16_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_SCALE | VERB_DOT);
+}
+
+static void scale_dot_rows_f64_avx512(const struct moetoken_rows *rows)
+{
+    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_SCALE | VERB_DOT);
+}
+
+static void sum_rows_f32_avx512(const struct moetoken_rows *rows)
+{
+    slots_to_token(rows, MOETOKEN_TOKEN_F32);
+}
+
+static void sum_rows_f16_avx512(const struct moetoken_rows *rows)
+{
+    slots_to_token(rows, MOETOKEN_TOKEN_F16);
+}
+
+static void sum_rows_bf16_avx512(const struct moetoken_rows *rows)
+{
+    slots_to_token(rows, MOETOKEN_TOKEN_BF16);
+}
+
+static void sum_rows_f64_avx512(const struct moetoken_rows *rows)
+{
+    slots_to_token(rows, MOETOKEN_TOKEN_F64);
+}
+
+/* Streaming stores are weakly ordered: they become visible in order with what follows here. */
+static void fence_avx512(void)
+{
+    _mm_sfence();
+}
+
+void moetoken_row_kernels_avx512(struct moetoken_row_kernels *kernels)
+{
+    *kernels = (struct moetoken_row_kernels){
+        .isa = MOETOKEN_ISA_AVX512,
+        .copy_2 = copy_rows_2_avx512,
+        .copy_4 = copy_rows_4_avx512,
+        .copy_8 = copy_rows_8_avx512,
+        .scale = {scale_rows_f32_avx512, scale_rows_f16_avx512, scale_rows_bf16_avx512,
+                  scale_rows_f64_avx512},
+        .dot = {dot_rows_f32_avx512, dot_rows_f16_avx512, dot_rows_bf16_avx512,
+                dot_rows_f64_avx512},
+        .scale_dot = {scale_dot_rows_f32_avx512, scale_dot_rows_f16_avx512,
+                      scale_dot_rows_bf16_avx512, scale_dot_rows_f64_avx512},
+        .sum = {sum_rows_f32_avx512, sum_rows_f16_avx512, sum_rows_bf16_avx512,
+                sum_rows_f64_avx512},
+        .fence = fence_avx512,
+    };
+}
+#else
+typedef int moetoken_rows_avx512_is_empty; /* an ISO C file holds at least one declaration */
+#endif

@@ -1,0 +1,25 @@
+/* rows_vector.h - the few words that all vector kernel files start from; rows_blocks.h has the
+ * loops and lists what else a file brings. */
+#ifndef MOETOKEN_ROWS_VECTOR_H
+#define MOETOKEN_ROWS_VECTOR_H
+
+#include "rows/rows.h"
+
+/* Bodies take types and choices as constants: they only make sense inlined, at any -O level. */
+#define ROW_INLINE static inline __attribute__((always_inline))
+
+/* Elements of a block: one for each partial sum of a dot product. */
+#define BLOCK MOETOKEN_DOT_LANES
+
+/* How a row is written. */
+enum {
+    STORE_CACHED,
+    STORE_STREAMING
+};
+
+ROW_INLINE bool is_16_bit(int type)
+{
+    return type == MOETOKEN_TOKEN_F16 || type == MOETOKEN_TOKEN_BF16;
+}
+
+#endif

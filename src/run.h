@@ -1,0 +1,34 @@
+/* run.h - how the rows of a call are moved: which kernels, how many threads, which stores. */
+#ifndef MOETOKEN_RUN_H
+#define MOETOKEN_RUN_H
+
+#include "rows/rows.h"
+
+#include <moetoken/moetoken.h>
+
+/* Outputs of at least this many bytes are written past the caches. */
+#define MOETOKEN_STREAMING_BYTES (16 * 1024 * 1024)
+
+struct moetoken_run {
+    struct moetoken_row_kernels kernels;
+    int threads;
+    bool streaming;
+};
+
+/* MOETOKEN_ERR_OPTION for options that are unknown, contradict each other, or that the operator
+ * does not take. NULL options are the default ones, which *checked then holds. */
+moetoken_status moetoken_run_check_options(const moetoken_options *options, uint32_t flags_taken,
+                                           moetoken_options *checked);
+
+/* Decides for a call that reads and writes `bytes`, `written` of them into rows. unit: elements
+ * of all rows lie side by side. in_place: rows that are written were just read. */
+void moetoken_run_plan(const moetoken_options *options, int64_t bytes, int64_t written, bool unit,
+                       bool in_place, struct moetoken_run *run);
+
+/* Calls body(context, first, end) for ranges that make up [0, count), on the run's threads, in the
+ * defined floating-point mode. Returns when all is written and visible. */
+void moetoken_run_ranges(const struct moetoken_run *run, int64_t count,
+                         void (*body)(const void *context, int64_t first, int64_t end),
+                         const void *context);
+
+#endif

@@ -1,0 +1,59 @@
+/* workspace.c - the workspace query, and where a call's workspace comes from. */
+#include "workspace.h"
+
+#include "status.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+moetoken_status moetoken_workspace_size(int64_t tokens_num, int64_t slots_num, size_t *bytes)
+{
+    if (bytes == NULL)
+        return moetoken_fail(MOETOKEN_ERR_NULL, "bytes is NULL, expected where to put the size");
+    if (tokens_num < 0 || slots_num < 0)
+        return moetoken_fail(MOETOKEN_ERR_SHAPE,
+                             "tokens_num = %" PRId64 " and slots_num = %" PRId64
+                             ", expected at least 0",
+                             tokens_num, slots_num);
+    size_t total;
+    if (__builtin_add_overflow(tokens_num, slots_num, &total) ||
+        __builtin_mul_overflow(total, (size_t)16, &total))
+        return moetoken_fail(MOETOKEN_ERR_OVERFLOW,
+                             "the workspace for tokens_num = %" PRId64 " and slots_num = %" PRId64
+                             " does not fit in size_t",
+                             tokens_num, slots_num);
+    *bytes = total;
+    return MOETOKEN_OK;
+}
+
+moetoken_status moetoken_workspace_take(const moetoken_options *options, int64_t tokens_num,
+                                        int64_t slots_num, struct moetoken_workspace *workspace)
+{
+    size_t bytes = 0;
+    *workspace = (struct moetoken_workspace){0};
+    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
+    if (status != MOETOKEN_OK || bytes == 0)
+        return status;
+    if (options->workspace == NULL) {
+        workspace->memory = workspace->owned = malloc(bytes);
+        if (workspace->owned == NULL)
+            return moetoken_fail(MOETOKEN_ERR_MEMORY, "no memory for a workspace of %zu bytes",
+                                 bytes);
+        return MOETOKEN_OK;
+    }
+    if (options->workspace_bytes < bytes)
+        return moetoken_fail(MOETOKEN_ERR_WORKSPACE,
+                             "options.workspace_bytes = %zu, expected at least %zu",
+                             options->workspace_bytes, bytes);
+    if ((uintptr_t)options->workspace % sizeof(int64_t) != 0)
+        return moetoken_fail(MOETOKEN_ERR_WORKSPACE,
+                             "options.workspace = %p is not aligned to 8 bytes",
+                             options->workspace);
+    workspace->memory = options->workspace;
+    return MOETOKEN_OK;
+}
+
+void moetoken_workspace_release(struct moetoken_workspace *workspace)
+{
+    free(workspace->owned);
+}
