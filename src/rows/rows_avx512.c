@@ -62,7 +62,7 @@ ROW_INLINE __m512d canonical_wide(__m512d value)
  * into infinity is right as it is. No NaN may come here. */
 ROW_INLINE __m512i round_to_bf16(__m512 even, __m512 odd)
 {
-    const __mmask32 odd_places = 0xaaaaaaaau;
+    const uint32_t odd_places = 0xaaaaaaaau;
     __m512i e = _mm512_castps_si512(even), o = _mm512_castps_si512(odd);
     __m512i upper = _mm512_mask_blend_epi16(odd_places, _mm512_srli_epi32(e, 16), o);
     __m512i lower = _mm512_mask_blend_epi16(odd_places, e, _mm512_slli_epi32(o, 16));

@@ -38,7 +38,7 @@ static inline double add_lanes(double lane[MOETOKEN_DOT_LANES])
     for (int half = MOETOKEN_DOT_LANES / 2; half > 0; half /= 2)
         for (int j = 0; j < half; j++)
             lane[j] += lane[j + half];
-    return lane[0];
+    return lane[0] != lane[0] ? NAN : lane[0]; /* without sign or payload, which are the CPU's */
 }
 
 static inline void dot_rows(const struct moetoken_rows *rows, int type)

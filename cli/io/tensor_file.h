@@ -1,0 +1,86 @@
+/* tensor_file.h - named tensors in a file: safetensors or NumPy's .npz, told apart by content.
+ *
+ * Readers: the file's tensors are borrowed from the open file (memory-mapped where the format
+ * allows) and hold until it is closed. Any file may be broken or hostile: every function that can
+ * fail returns false and leaves one line in `error`, which names the file, the tensor and the
+ * values. Writers: all names, types and shapes are declared first; the tensors can then be filled
+ * in place; nothing exists under the final name before tensor_writer_commit has succeeded. */
+#ifndef MOETOKEN_CLI_TENSOR_FILE_H
+#define MOETOKEN_CLI_TENSOR_FILE_H
+
+#include <moetoken/moetoken.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define TENSOR_FILE_MAX_NDIM   8
+#define TENSOR_FILE_ERROR_SIZE 512
+
+/* A tensor of a file. Its data may have any alignment (safetensors does not promise one).
+ *
+ * A file may hold more than a caller needs, so a tensor of a type or rank that this tool does not
+ * know spoils nothing until somebody wants it: it is listed with `problem` set, a whole error
+ * line, and a tensor without data whose dtype is {0, 0, 0}, which every operator refuses. */
+struct named_tensor {
+    char *name;
+    DLTensor tensor; /* contiguous, CPU; shape points to `shape` */
+    int64_t shape[TENSOR_FILE_MAX_NDIM];
+    char *problem; /* why it cannot be used, or NULL */
+};
+
+enum tensor_file_format {
+    TENSOR_FILE_SAFETENSORS,
+    TENSOR_FILE_NPZ
+};
+
+struct tensor_file; /* opaque */
+
+/* Opens a file for reading. NULL on failure. */
+struct tensor_file *tensor_file_open(const char *path, char error[TENSOR_FILE_ERROR_SIZE]);
+/* The same for a file's bytes in memory, which must outlive the open file. `name` stands for the
+ * path in messages. */
+struct tensor_file *tensor_file_open_memory(const void *bytes, size_t size, const char *name,
+                                            char error[TENSOR_FILE_ERROR_SIZE]);
+void tensor_file_close(struct tensor_file *file); /* NULL is fine */
+
+enum tensor_file_format tensor_file_format(const struct tensor_file *file);
+size_t tensor_file_count(const struct tensor_file *file);
+const struct named_tensor *tensor_file_at(const struct tensor_file *file, size_t i);
+/* The tensor of that name, or NULL. Ask tensor_file_problem too. */
+const DLTensor *tensor_file_find(const struct tensor_file *file, const char *name);
+/* Why the tensor of that name cannot be used, as an error line: "case.npz: tensor 'probs' has type
+ * ...". NULL when it can be used, and when the file has no tensor of that name. */
+const char *tensor_file_problem(const struct tensor_file *file, const char *name);
+/* A value of the metadata (safetensors' __metadata__; in .npz a 1-byte-string or unicode array
+ * named "__metadata__.<key>"), or NULL. */
+const char *tensor_file_metadata(const struct tensor_file *file, const char *key);
+
+/* What a writer is told of a tensor before any data. */
+struct tensor_spec {
+    const char *name;
+    moetoken_type type;
+    int ndim;
+    int64_t shape[TENSOR_FILE_MAX_NDIM];
+};
+
+struct tensor_writer; /* opaque */
+
+/* Starts a file next to `path` under a temporary name: .npz when path ends in ".npz", else
+ * safetensors. metadata: key/value pairs, NULL-terminated array of 2*n+1 strings, or NULL.
+ * A file that exists at `path` stays as it is until tensor_writer_commit replaces it, so it may be
+ * one that is being read. Equal calls give equal bytes. */
+struct tensor_writer *tensor_writer_open(const char *path, const struct tensor_spec *specs,
+                                         size_t count, const char *const *metadata,
+                                         char error[TENSOR_FILE_ERROR_SIZE]);
+/* The i-th tensor, to be filled in place (zero at first). */
+DLTensor *tensor_writer_tensor(struct tensor_writer *writer, size_t i);
+/* Completes the file, gives it its final name and frees the writer, on failure too: then no file
+ * remains. */
+bool tensor_writer_commit(struct tensor_writer *writer, char error[TENSOR_FILE_ERROR_SIZE]);
+/* Drops everything: no file remains. NULL is fine. */
+void tensor_writer_abandon(struct tensor_writer *writer);
+/* For handlers of signals that end the process: removes the temporary file of the writer opened
+ * last, if it has a name. Where the file system can make files without a name (most of Linux'
+ * can), a killed process leaves nothing behind anyway. Safe to call at any time. */
+void tensor_writer_remove_temporary(void);
+
+#endif

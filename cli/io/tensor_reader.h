@@ -1,0 +1,48 @@
+/* tensor_reader.h - an open tensor file from the inside: what the two parsers fill in. */
+#ifndef MOETOKEN_CLI_TENSOR_READER_H
+#define MOETOKEN_CLI_TENSOR_READER_H
+
+#include "element_type.h"
+#include "tensor_file.h"
+
+struct metadata_entry {
+    char *key;
+    char *value;
+};
+
+struct tensor_file {
+    enum tensor_file_format format;
+    char *path;                 /* for messages */
+    const unsigned char *bytes; /* the whole file */
+    size_t size;
+    bool mapped; /* bytes is our own mapping, not the caller's memory */
+    struct named_tensor *tensors;
+    size_t count;
+    void **buffers; /* the memory of each tensor that is not in `bytes`, else NULL */
+    struct metadata_entry *metadata;
+    size_t metadata_count;
+};
+
+/* Each fills a file whose bytes are in place. After a failure, too, tensor_file_close frees all. */
+bool safetensors_parse(struct tensor_file *file, char *error);
+bool npz_parse(struct tensor_file *file, char *error);
+
+/* Room for so many tensors and metadata entries, once, before the first of them is added. */
+bool tensor_reader_reserve(struct tensor_file *file, size_t tensors, size_t metadata, char *error);
+/* Copies key and value. */
+bool tensor_reader_add_metadata(struct tensor_file *file, const char *key, const char *value,
+                                char *error);
+/* Adds a tensor of that name which holds nothing yet; NULL when there is no memory. */
+struct named_tensor *tensor_reader_add(struct tensor_file *file, const char *name, char *error);
+/* Makes the added tensor one that cannot be used, for the reason that is in `error`. */
+bool tensor_reader_set_problem(struct tensor_file *file, struct named_tensor *tensor, char *error);
+/* Makes the added tensor, whose shape is in place, one of that type over `data`. */
+void tensor_reader_set_data(struct named_tensor *tensor, const void *data, moetoken_type type,
+                            int ndim);
+/* Fails when two tensors have one name. */
+bool tensor_reader_check_names(const struct tensor_file *file, char *error);
+
+/* One of `count` strings that is there twice, or NULL; sorts them. */
+const char *find_duplicate_name(const char **names, size_t count);
+
+#endif
