@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# limits_command.sh TOOL - `moetoken limits`: verdicts and exit statuses for cases that each product
+# takes, some refuse, and none has.
+set -euo pipefail
+tool=$1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+expect() { # exit status, words, arguments of `moetoken limits`
+    local status=0 output
+    output=$("$tool" limits "${@:3}" 2>&1) || status=$?
+    if [ "$status" != "$1" ] || ! grep -qF -- "$2" <<<"$output"; then
+        echo "moetoken limits ${*:3}: exit status $status, expected $1; no \"$2\" in" >&2
+        echo "$output" >&2
+        exit 1
+    fi
+}
+make() { # file, options of `moetoken generate`
+    "$tool" generate --quiet "${@:2}" -o "$scratch/$1"
+}
+
+make many.npz --tokens 2 --hidden 8 --experts 50000 --topk 4
+expect 0 "host          accepted" "$scratch/many.npz"
+expect 0 "Ascend910B    refused: experts_num = 50000 is above 38624" "$scratch/many.npz"
+expect 0 "Ascend950     accepted" "$scratch/many.npz"
+expect 0 "Ascend310P    absent" "$scratch/many.npz"
+expect 1 "Ascend910_93  refused" --soc Ascend910_93 "$scratch/many.npz"
+expect 0 "Ascend950     accepted" --soc Ascend950 "$scratch/many.npz"
+expect 1 "does not have this operator" --soc Ascend310B "$scratch/many.npz"
+make mixed.npz --tokens 4 --hidden 8 --experts 4 --topk 2 --dtype f16 --probs-dtype f32
+expect 1 "with bfloat16 tokens only" --soc Ascend910B "$scratch/mixed.npz"
+make padded.safetensors --tokens 16 --hidden 8 --experts 4 --topk 2 --capacity 8 --dtype bf16
+expect 0 "Ascend910B    accepted" "$scratch/padded.safetensors"
+make bare.npz --tokens 4 --hidden 8 --experts 4 --topk 2 --no-probs
+expect 0 "Ascend950     accepted: without probs nothing is limited" "$scratch/bare.npz"
+make wide.npz --tokens 4 --hidden 8 --experts 4 --topk 2 --index-dtype i64
+expect 1 "indices of type int64" --soc host "$scratch/wide.npz"
+make forward.npz --operator permute --tokens 4 --hidden 8 --experts 4 --topk 2
+expect 1 "there is no tensor unpermuted_tokens_grad" "$scratch/forward.npz"
+expect 2 "--soc Quantum: expected one of host" --soc Quantum "$scratch/bare.npz"
+expect 2 "an argument is missing"
+echo "all verdicts are right"
