@@ -1,0 +1,82 @@
+/* model.h - the language model: bytes in, the loss of the next bytes out, and its gradient.
+ *
+ * A decoder: embedding; blocks of norm, attention, norm and experts, each added to what came in;
+ * norm and a linear head. */
+#ifndef TRAIN_MOE_MODEL_H
+#define TRAIN_MOE_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config.h"
+#include "layers.h"
+#include "moe.h"
+#include "real.h"
+
+#define MAX_TENSORS (3 + 7 * MAX_LAYERS)
+
+/* One named piece of the parameters. */
+struct tensor {
+    const char *name;
+    int layer; /* -1: of none */
+    int64_t offset, count;
+    double spread; /* standard deviation at the start; 0: all ones */
+    bool decays;   /* under weight decay */
+    bool frozen;   /* left as it was at the start */
+};
+
+/* Parameters, or their gradients. */
+struct weights {
+    real *embedding, *final_norm, *head;
+    struct {
+        real *attention_norm, *qkv, *projection, *experts_norm;
+        struct moe_weights moe;
+    } blocks[MAX_LAYERS];
+};
+
+/* What a block keeps from forward for backward: [tokens, width] unless said otherwise. */
+struct block {
+    real *input, *attention_normed, *attention_inverse; /* inverse: [tokens] */
+    real *qkv, *mixed;                                  /* qkv: [tokens, 3 * width] */
+    real *middle, *experts_normed, *experts_inverse;    /* inverse: [tokens] */
+    real *answer;                                       /* of the experts */
+    struct attention attention;
+    struct moe moe;
+};
+
+struct model {
+    struct config config;
+    struct tensor tensors[MAX_TENSORS];
+    int tensors_count;
+    int64_t parameters_count;
+    real *parameters, *gradients; /* [parameters_count] */
+    struct weights weights, weight_gradients;
+
+    struct block blocks[MAX_LAYERS];
+    real *output, *normed, *inverse, *logits, *losses;
+    real *dx, *dnormed, *dmixed, *dqkv, *scratch;
+    int64_t sequences;        /* of the last forward pass */
+    moetoken_options options; /* for the operators; the workspace is the model's */
+};
+
+/* Weights drawn from config->seed. `options` gives threads and isa_mask of the operators. */
+struct model *model_create(const struct config *config, const moetoken_options *options);
+void model_destroy(struct model *model);
+
+/* Mean loss in nats a byte of sequences * context predictions; sequences <= config.batch. */
+double model_forward(struct model *model, const uint8_t *bytes, const uint8_t *targets,
+                     int64_t sequences);
+
+/* The gradient of that loss plus the balancing losses, right after model_forward on `bytes`. */
+void model_backward(struct model *model, const uint8_t *bytes);
+
+/* The balancing losses of the last forward pass, weighted. */
+double model_aux_loss(const struct model *model);
+
+/* Parameters that one token meets. */
+int64_t model_active_parameters(const struct model *model);
+
+/* A number that `seed` and `counter` decide, all 64 bits alike. */
+uint64_t random_bits(uint64_t seed, uint64_t counter);
+
+#endif
