@@ -197,22 +197,37 @@ static double *slot_weights(const moetoken_unpermute_args *args,
     return weights;
 }
 
+/* The slots of a token that add something, in slot order. */
+static int64_t slots_of(const struct oracle_routing *routing, int64_t token, const double *weights,
+                        int64_t *slots)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < routing->slots_num; i++) {
+        const struct oracle_slot *slot = &routing->slots[i];
+        if (slot->token == token && !slot->hole && (weights == NULL || weights[i] != 0)) {
+            slots[count++] = i;
+        }
+    }
+    return count;
+}
+
 /* One row of a forward sum over the slots of a token; weights NULL: all 1. */
 static void expect_sum(struct expected *out, int64_t token, const DLTensor *x,
                        const struct oracle_routing *routing, const double *weights)
 {
     moetoken_type type = tensor_type(x);
+    int64_t *slots = oracle_allocate(routing->slots_num, sizeof *slots);
+    int64_t count = slots_of(routing, token, weights, slots);
     for (int64_t h = 0; h < out->columns; h++) {
         double sum = 0;
-        for (int64_t i = 0; i < routing->slots_num; i++) {
-            const struct oracle_slot *slot = &routing->slots[i];
-            double weight = weights != NULL ? weights[i] : 1;
-            if (slot->token == token && !slot->hole && weight != 0) {
-                sum = add(sum, multiply(weight, tensor_get(x, slot->row, h), type), type);
-            }
+        for (int64_t j = 0; j < count; j++) {
+            double weight = weights != NULL ? weights[slots[j]] : 1;
+            double element = tensor_get(x, routing->slots[slots[j]].row, h);
+            sum = add(sum, multiply(weight, element, type), type);
         }
         expect_value(out, token, h, sum);
     }
+    free(slots);
 }
 
 static void expect_indices(struct expected *out_index, struct expected *token_id,

@@ -183,7 +183,7 @@ static int64_t block_end(const struct call *call, int64_t first)
 static moetoken_status check_routing_map(struct call *call)
 {
     int64_t pairs = 0, experts = call->experts_num;
-    for (int64_t t = 0; t < call->tokens_num; t++) {
+    for (int64_t t = 0; experts > 0 && t < call->tokens_num; t++) {
         int64_t set = 0;
         for (int64_t e = 0; (e = next_in_block(call, t, e, experts)) < experts; e++)
             set++;

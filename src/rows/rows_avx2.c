@@ -102,52 +102,30 @@ ROW_INLINE __m256 quarter_single(int type, const char *block, int quarter)
     }
 }
 
-ROW_INLINE void decode_single(int type, const char *token, float *single)
-{
-    for (int quarter = 0; quarter < 4; quarter++)
-        _mm256_store_ps(single + 8 * quarter, quarter_single(type, token, quarter));
-}
-
-/* An eighth of a block of 16- or 32-bit elements as binary64: 4 neighbours; with bfloat16 the even
- * elements of 8 neighbours, then the odd ones. */
-ROW_INLINE __m256d eighth_wide(int type, const char *block, int eighth)
-{
-    switch (type) {
-    case MOETOKEN_TOKEN_BF16: {
-        __m128i eight = _mm_loadu_si128((const void *)(block + eighth / 2 * 16));
-        eight = eighth % 2 ? _mm_and_si128(eight, _mm_set1_epi32((int)0xffff0000u))
-                           : _mm_slli_epi32(eight, 16);
-        return _mm256_cvtps_pd(_mm_castsi128_ps(eight));
-    }
-    case MOETOKEN_TOKEN_F16: {
-        __m128i four = _mm_loadl_epi64((const void *)(block + 8 * eighth));
-        return _mm256_cvtps_pd(_mm_cvtph_ps(four));
-    }
-    default:
-        return _mm256_cvtps_pd(_mm_loadu_ps((const float *)(const void *)block + 4 * eighth));
-    }
-}
-
-ROW_INLINE void decode_wide(int type, const char *token, double *wide)
-{
-    for (int eighth = 0; eighth < 8; eighth++)
-        _mm256_store_pd(wide + 4 * eighth, eighth_wide(type, token, eighth));
-}
-
 /* Infinity and NaN are the elements with all exponent bits set. */
 ROW_INLINE bool block_is_finite(int type, const char *token)
 {
-    const __m256i exponent = _mm256_set1_epi16(type == MOETOKEN_TOKEN_BF16 ? 0x7f80 : 0x7c00);
-    __m256i a = _mm256_and_si256(load_32_bytes(token), exponent);
-    __m256i b = _mm256_and_si256(load_32_bytes(token + 32), exponent);
-    __m256i full =
-        _mm256_or_si256(_mm256_cmpeq_epi16(a, exponent), _mm256_cmpeq_epi16(b, exponent));
+    const __m256i exponent = _mm256_set1_epi16(type == MOETOKEN_TOKEN_F16 ? 0x7c00 : 0x7f80);
+    __m256i full = _mm256_setzero_si256();
+    if (type == MOETOKEN_TOKEN_F32) {
+        const __m256i exponent_32 = _mm256_set1_epi32(0x7f800000);
+        for (int at = 0; at < 128; at += 32) {
+            __m256i bits = _mm256_and_si256(load_32_bytes(token + at), exponent_32);
+            full = _mm256_or_si256(full, _mm256_cmpeq_epi32(bits, exponent_32));
+        }
+    } else {
+        for (int at = 0; at < 64; at += 32) {
+            __m256i bits = _mm256_and_si256(load_32_bytes(token + at), exponent);
+            full = _mm256_or_si256(full, _mm256_cmpeq_epi16(bits, exponent));
+        }
+    }
     return _mm256_testz_si256(full, full);
 }
 
 /* ---- dot products --------------------------------------------------------------------------- */
 
-/* sum[k] belongs to eighth_wide(k). Arrays of registers are indexed by constants only. */
+/* sum[2q] and sum[2q+1] belong to the low and the high half of quarter_single(q), or are in order.
+ * Arrays of registers are indexed by constants only. */
 struct lanes {
     __m256d sum[8];
 };
@@ -156,26 +134,6 @@ ROW_INLINE struct lanes lanes_zero(void)
 {
     const __m256d zero = _mm256_setzero_pd();
     return (struct lanes){{zero, zero, zero, zero, zero, zero, zero, zero}};
-}
-
-ROW_INLINE struct lanes lanes_load(const double *from)
-{
-    return (struct lanes){{_mm256_load_pd(from), _mm256_load_pd(from + 4), _mm256_load_pd(from + 8),
-                           _mm256_load_pd(from + 12), _mm256_load_pd(from + 16),
-                           _mm256_load_pd(from + 20), _mm256_load_pd(from + 24),
-                           _mm256_load_pd(from + 28)}};
-}
-
-ROW_INLINE void lanes_store(double *to, struct lanes lanes)
-{
-    _mm256_store_pd(to, lanes.sum[0]);
-    _mm256_store_pd(to + 4, lanes.sum[1]);
-    _mm256_store_pd(to + 8, lanes.sum[2]);
-    _mm256_store_pd(to + 12, lanes.sum[3]);
-    _mm256_store_pd(to + 16, lanes.sum[4]);
-    _mm256_store_pd(to + 20, lanes.sum[5]);
-    _mm256_store_pd(to + 24, lanes.sum[6]);
-    _mm256_store_pd(to + 28, lanes.sum[7]);
 }
 
 ROW_INLINE __m128d add_halves(__m256d sum)
@@ -195,72 +153,141 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     __m256d b = _mm256_add_pd(lanes.sum[1], lanes.sum[5]);
     __m256d c = _mm256_add_pd(lanes.sum[2], lanes.sum[6]);
     __m256d d = _mm256_add_pd(lanes.sum[3], lanes.sum[7]);
-    a = _mm256_add_pd(a, c);
-    b = _mm256_add_pd(b, d);
-    if (type == MOETOKEN_TOKEN_BF16) /* a: lanes 0, 2, 4, 6; b: lanes 1, 3, 5, 7 */
-        return _mm_cvtsd_f64(_mm_add_sd(add_pair(add_halves(a)), add_pair(add_halves(b))));
-    return _mm_cvtsd_f64(add_pair(add_halves(_mm256_add_pd(a, b))));
+    if (type == MOETOKEN_TOKEN_BF16) { /* a, b: lanes 0, 2, ... 14; c, d: lanes 1, 3, ... 15 */
+        a = _mm256_add_pd(a, b);
+        c = _mm256_add_pd(c, d);
+        return _mm_cvtsd_f64(_mm_add_sd(add_pair(add_halves(a)), add_pair(add_halves(c))));
+    }
+    a = _mm256_add_pd(_mm256_add_pd(a, c), _mm256_add_pd(b, d));
+    return _mm_cvtsd_f64(add_pair(add_halves(a)));
 }
 
-/* Products of two 16- or 32-bit elements are exact in binary64: fused or not makes no difference
- * to them. */
-ROW_INLINE void dot_eighth(int type, const char *in, const double *wide, int eighth, __m256d *sum)
+ROW_INLINE __m256d wide_low(__m256 single)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
-        __m256d x = _mm256_loadu_pd((const double *)(const void *)in + 4 * eighth);
-        __m256d product = _mm256_mul_pd(x, _mm256_loadu_pd(wide + 4 * eighth));
-        *sum = _mm256_add_pd(*sum, product);
+    return _mm256_cvtps_pd(_mm256_castps256_ps128(single));
+}
+
+ROW_INLINE __m256d wide_high(__m256 single)
+{
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(single, 1));
+}
+
+/* Products of two 16-bit elements fit into float32: exactly with float16, with bfloat16 as long as
+ * their exponents do. Products of two 32-bit elements fit into binary64, and so do all with care;
+ * fused would be the same bits, but AMD's first Zen cores convert and fuse on one pipe. */
+ROW_INLINE void add_products(int type, int care, __m256 x, __m256 g, __m256d *sum)
+{
+    if (type == MOETOKEN_TOKEN_F16 || (type == MOETOKEN_TOKEN_BF16 && care == NO_CARE)) {
+        __m256 product = _mm256_mul_ps(x, g);
+        sum[0] = _mm256_add_pd(sum[0], wide_low(product));
+        sum[1] = _mm256_add_pd(sum[1], wide_high(product));
     } else {
-        __m256d x = eighth_wide(type, in, eighth);
-        *sum = _mm256_fmadd_pd(x, _mm256_load_pd(wide + 4 * eighth), *sum);
+        sum[0] = _mm256_add_pd(sum[0], _mm256_mul_pd(wide_low(x), wide_low(g)));
+        sum[1] = _mm256_add_pd(sum[1], _mm256_mul_pd(wide_high(x), wide_high(g)));
     }
 }
 
-ROW_INLINE void dot_block(int type, const char *in, const double *wide, struct lanes *lanes)
+ROW_INLINE bool always_exact(int type)
 {
-    dot_eighth(type, in, wide, 0, &lanes->sum[0]);
-    dot_eighth(type, in, wide, 1, &lanes->sum[1]);
-    dot_eighth(type, in, wide, 2, &lanes->sum[2]);
-    dot_eighth(type, in, wide, 3, &lanes->sum[3]);
-    dot_eighth(type, in, wide, 4, &lanes->sum[4]);
-    dot_eighth(type, in, wide, 5, &lanes->sum[5]);
-    dot_eighth(type, in, wide, 6, &lanes->sum[6]);
-    dot_eighth(type, in, wide, 7, &lanes->sum[7]);
+    return type != MOETOKEN_TOKEN_BF16;
 }
 
-/* ---- scaled blocks -------------------------------------------------------------------------- */
-
-ROW_INLINE __m256 scaled_single(const float *single, __m256 weight, bool finite)
+/* The CPU notes overflow, and underflow that loses bits, until the notes are erased. */
+ROW_INLINE void exact_begin(int type)
 {
-    __m256 product = _mm256_mul_ps(weight, _mm256_loadu_ps(single));
-    return finite ? product : canonical_single(product);
+    if (!always_exact(type))
+        _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
 }
 
-ROW_INLINE __m256i scaled_half(int type, const float *single, __m256 weight, bool finite)
+ROW_INLINE bool exact_end(int type, struct lanes *lanes)
 {
-    __m256 low = scaled_single(single, weight, finite);
-    __m256 high = scaled_single(single + 8, weight, finite);
-    return round_to_16_bit(type, low, high);
+    if (always_exact(type))
+        return true;
+    /* Nothing that the lanes depend on may be moved behind the reading of the notes. */
+    __asm__ volatile(""
+                     : "+x"(lanes->sum[0]), "+x"(lanes->sum[1]), "+x"(lanes->sum[2]),
+                       "+x"(lanes->sum[3]), "+x"(lanes->sum[4]), "+x"(lanes->sum[5]),
+                       "+x"(lanes->sum[6]), "+x"(lanes->sum[7]));
+    return (_mm_getcsr() & (_MM_EXCEPT_OVERFLOW | _MM_EXCEPT_UNDERFLOW)) == 0;
 }
 
-ROW_INLINE void scale_block(int type, const char *token, const float *single, double weight,
-                            char *out, int store, bool finite)
+/* ---- a block of one slot -------------------------------------------------------------------- */
+
+ROW_INLINE __m256 scaled_single(__m256 single, __m256 weight, int care)
+{
+    __m256 product = _mm256_mul_ps(weight, single);
+    return care == WITH_CARE ? canonical_single(product) : product;
+}
+
+ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, int half, const char *in,
+                                const char *token, double weight, char *out, __m256d *sum)
 {
     const __m256 w = _mm256_set1_ps((float)weight);
-    if (is_16_bit(type)) {
-        store_32_bytes(out, scaled_half(type, single, w, finite), store);
-        store_32_bytes(out + 32, scaled_half(type, single + 16, w, finite), store);
-    } else if (type == MOETOKEN_TOKEN_F32) {
-        for (int part = 0; part < 4; part++) {
-            __m256 product = scaled_single((const float *)(const void *)token + 8 * part, w, false);
-            store_32_bytes(out + 32 * part, _mm256_castps_si256(product), store);
-        }
-    } else {
-        for (int part = 0; part < 8; part++) {
-            __m256d g = _mm256_loadu_pd((const double *)(const void *)token + 4 * part);
-            __m256d product = canonical_wide(_mm256_mul_pd(_mm256_set1_pd(weight), g));
-            store_32_bytes(out + 32 * part, _mm256_castpd_si256(product), store);
-        }
+    __m256 first = quarter_single(type, token, 2 * half);
+    __m256 second = quarter_single(type, token, 2 * half + 1);
+    if (verbs & VERB_DOT) {
+        add_products(type, care, quarter_single(type, in, 2 * half), first, sum);
+        add_products(type, care, quarter_single(type, in, 2 * half + 1), second, sum + 2);
+    }
+    if (verbs & VERB_SCALE) {
+        first = scaled_single(first, w, care);
+        second = scaled_single(second, w, care);
+        store_32_bytes(out + 32 * half, round_to_16_bit(type, first, second), store);
+    }
+}
+
+ROW_INLINE void row_quarter_f32(int verbs, int care, int store, int quarter, const char *in,
+                                const char *token, double weight, char *out, __m256d *sum)
+{
+    const __m256 w = _mm256_set1_ps((float)weight);
+    __m256 g = quarter_single(MOETOKEN_TOKEN_F32, token, quarter);
+    if (verbs & VERB_DOT) {
+        __m256 x = quarter_single(MOETOKEN_TOKEN_F32, in, quarter);
+        add_products(MOETOKEN_TOKEN_F32, care, x, g, sum);
+    }
+    if (verbs & VERB_SCALE)
+        store_32_bytes(out + 32 * quarter, _mm256_castps_si256(scaled_single(g, w, care)), store);
+}
+
+ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, const char *in, const char *token,
+                               double weight, char *out, __m256d *sum)
+{
+    __m256d g = _mm256_loadu_pd((const double *)(const void *)token + 4 * eighth);
+    if (verbs & VERB_DOT) {
+        __m256d x = _mm256_loadu_pd((const double *)(const void *)in + 4 * eighth);
+        *sum = _mm256_add_pd(*sum, _mm256_mul_pd(x, g));
+    }
+    if (verbs & VERB_SCALE) {
+        __m256d product = canonical_wide(_mm256_mul_pd(_mm256_set1_pd(weight), g));
+        store_32_bytes(out + 32 * eighth, _mm256_castpd_si256(product), store);
+    }
+}
+
+ROW_INLINE void row_block(int type, int verbs, int care, int store, const char *in,
+                          const char *token, double weight, char *out, struct lanes *lanes)
+{
+    __m256d *sum = lanes->sum;
+    switch (type) {
+    case MOETOKEN_TOKEN_F32:
+        row_quarter_f32(verbs, care, store, 0, in, token, weight, out, &sum[0]);
+        row_quarter_f32(verbs, care, store, 1, in, token, weight, out, &sum[2]);
+        row_quarter_f32(verbs, care, store, 2, in, token, weight, out, &sum[4]);
+        row_quarter_f32(verbs, care, store, 3, in, token, weight, out, &sum[6]);
+        break;
+    case MOETOKEN_TOKEN_F64:
+        row_eighth_f64(verbs, store, 0, in, token, weight, out, &sum[0]);
+        row_eighth_f64(verbs, store, 1, in, token, weight, out, &sum[1]);
+        row_eighth_f64(verbs, store, 2, in, token, weight, out, &sum[2]);
+        row_eighth_f64(verbs, store, 3, in, token, weight, out, &sum[3]);
+        row_eighth_f64(verbs, store, 4, in, token, weight, out, &sum[4]);
+        row_eighth_f64(verbs, store, 5, in, token, weight, out, &sum[5]);
+        row_eighth_f64(verbs, store, 6, in, token, weight, out, &sum[6]);
+        row_eighth_f64(verbs, store, 7, in, token, weight, out, &sum[7]);
+        break;
+    default:
+        row_half_16_bit(type, verbs, care, store, 0, in, token, weight, out, &sum[0]);
+        row_half_16_bit(type, verbs, care, store, 1, in, token, weight, out, &sum[4]);
+        break;
     }
 }
 

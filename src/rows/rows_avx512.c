@@ -100,12 +100,6 @@ ROW_INLINE __m512 half_single(int type, const char *block, int half)
     }
 }
 
-ROW_INLINE void decode_single(int type, const char *token, float *single)
-{
-    _mm512_store_ps(single, half_single(type, token, 0));
-    _mm512_store_ps(single + 16, half_single(type, token, 1));
-}
-
 /* A quarter of a block of 16- or 32-bit elements as binary64: 8 neighbours; with bfloat16 the even
  * elements of 16 neighbours, then the odd ones. */
 ROW_INLINE __m512d quarter_wide(int type, const char *block, int quarter)
@@ -126,15 +120,16 @@ ROW_INLINE __m512d quarter_wide(int type, const char *block, int quarter)
     }
 }
 
-ROW_INLINE void decode_wide(int type, const char *token, double *wide)
-{
-    for (int quarter = 0; quarter < 4; quarter++)
-        _mm512_store_pd(wide + 8 * quarter, quarter_wide(type, token, quarter));
-}
-
 /* Infinity and NaN are the elements with all exponent bits set. */
 ROW_INLINE bool block_is_finite(int type, const char *token)
 {
+    if (type == MOETOKEN_TOKEN_F32) {
+        const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+        __m512i first = _mm512_and_si512(load_64_bytes(token), exponent);
+        __m512i second = _mm512_and_si512(load_64_bytes(token + 64), exponent);
+        return (_mm512_cmpeq_epi32_mask(first, exponent) |
+                _mm512_cmpeq_epi32_mask(second, exponent)) == 0;
+    }
     const __m512i exponent = _mm512_set1_epi16(type == MOETOKEN_TOKEN_BF16 ? 0x7f80 : 0x7c00);
     return _mm512_cmpeq_epi16_mask(_mm512_and_si512(load_64_bytes(token), exponent), exponent) == 0;
 }
@@ -150,20 +145,6 @@ ROW_INLINE struct lanes lanes_zero(void)
 {
     const __m512d zero = _mm512_setzero_pd();
     return (struct lanes){{zero, zero, zero, zero}};
-}
-
-ROW_INLINE struct lanes lanes_load(const double *from)
-{
-    return (struct lanes){{_mm512_load_pd(from), _mm512_load_pd(from + 8),
-                           _mm512_load_pd(from + 16), _mm512_load_pd(from + 24)}};
-}
-
-ROW_INLINE void lanes_store(double *to, struct lanes lanes)
-{
-    _mm512_store_pd(to, lanes.sum[0]);
-    _mm512_store_pd(to + 8, lanes.sum[1]);
-    _mm512_store_pd(to + 16, lanes.sum[2]);
-    _mm512_store_pd(to + 24, lanes.sum[3]);
 }
 
 /* The sum of a register's elements: those 4 apart first, then 2, then 1. */
@@ -184,55 +165,83 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return add_elements(_mm512_add_pd(a, b));
 }
 
+ROW_INLINE bool always_exact(int type)
+{
+    (void)type;
+    return true;
+}
+
+ROW_INLINE void exact_begin(int type)
+{
+    (void)type;
+}
+
+ROW_INLINE bool exact_end(int type, struct lanes *lanes)
+{
+    (void)type;
+    (void)lanes;
+    return true;
+}
+
 /* Products of two 16- or 32-bit elements are exact in binary64: fused or not makes no difference
  * to them. */
-ROW_INLINE void dot_quarter(int type, const char *in, const double *wide, int quarter, __m512d *sum)
+ROW_INLINE void dot_block(int type, const char *in, const char *token, struct lanes *lanes)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
-        __m512d x = _mm512_loadu_pd(in + 64 * quarter);
-        *sum = _mm512_add_pd(*sum, _mm512_mul_pd(x, _mm512_loadu_pd(wide + 8 * quarter)));
-    } else {
-        __m512d x = quarter_wide(type, in, quarter);
-        *sum = _mm512_fmadd_pd(x, _mm512_load_pd(wide + 8 * quarter), *sum);
-    }
+    __m512d *sum = lanes->sum;
+    sum[0] = _mm512_fmadd_pd(quarter_wide(type, in, 0), quarter_wide(type, token, 0), sum[0]);
+    sum[1] = _mm512_fmadd_pd(quarter_wide(type, in, 1), quarter_wide(type, token, 1), sum[1]);
+    sum[2] = _mm512_fmadd_pd(quarter_wide(type, in, 2), quarter_wide(type, token, 2), sum[2]);
+    sum[3] = _mm512_fmadd_pd(quarter_wide(type, in, 3), quarter_wide(type, token, 3), sum[3]);
 }
 
-ROW_INLINE void dot_block(int type, const char *in, const double *wide, struct lanes *lanes)
+/* ---- a block of one slot -------------------------------------------------------------------- */
+
+ROW_INLINE __m512 scaled_half(int type, int care, const char *token, __m512 weight, int half)
 {
-    dot_quarter(type, in, wide, 0, &lanes->sum[0]);
-    dot_quarter(type, in, wide, 1, &lanes->sum[1]);
-    dot_quarter(type, in, wide, 2, &lanes->sum[2]);
-    dot_quarter(type, in, wide, 3, &lanes->sum[3]);
+    __m512 product = _mm512_mul_ps(weight, half_single(type, token, half));
+    return care == WITH_CARE ? canonical_single(product) : product;
 }
 
-/* ---- scaled blocks -------------------------------------------------------------------------- */
-
-ROW_INLINE __m512 scaled_single(const void *single, __m512 weight, bool finite)
-{
-    __m512 product = _mm512_mul_ps(weight, _mm512_loadu_ps(single));
-    return finite ? product : canonical_single(product);
-}
-
-ROW_INLINE void scale_block(int type, const char *token, const float *single, double weight,
-                            char *out, int store, bool finite)
+ROW_INLINE void scale_block(int type, int care, int store, const char *token, double weight,
+                            char *out)
 {
     const __m512 w = _mm512_set1_ps((float)weight);
+    __m512 first = scaled_half(type, care, token, w, 0);
+    __m512 second = scaled_half(type, care, token, w, 1);
     if (is_16_bit(type)) {
-        __m512 first = scaled_single(single, w, finite);
-        __m512 second = scaled_single(single + 16, w, finite);
         store_64_bytes(out, round_to_16_bit(type, first, second), store);
-    } else if (type == MOETOKEN_TOKEN_F32) {
-        for (int half = 0; half < 2; half++) {
-            __m512 product = scaled_single(token + 64 * half, w, false);
-            store_64_bytes(out + 64 * half, _mm512_castps_si512(product), store);
-        }
     } else {
-        for (int quarter = 0; quarter < 4; quarter++) {
-            __m512d g = _mm512_loadu_pd(token + 64 * quarter);
-            __m512d product = canonical_wide(_mm512_mul_pd(_mm512_set1_pd(weight), g));
-            store_64_bytes(out + 64 * quarter, _mm512_castpd_si512(product), store);
-        }
+        store_64_bytes(out, _mm512_castps_si512(first), store);
+        store_64_bytes(out + 64, _mm512_castps_si512(second), store);
     }
+}
+
+ROW_INLINE void row_quarter_f64(int verbs, int store, int quarter, const char *in,
+                                const char *token, double weight, char *out, __m512d *sum)
+{
+    __m512d g = _mm512_loadu_pd(token + 64 * quarter);
+    if (verbs & VERB_DOT)
+        *sum = _mm512_add_pd(*sum, _mm512_mul_pd(_mm512_loadu_pd(in + 64 * quarter), g));
+    if (verbs & VERB_SCALE) {
+        __m512d product = canonical_wide(_mm512_mul_pd(_mm512_set1_pd(weight), g));
+        store_64_bytes(out + 64 * quarter, _mm512_castpd_si512(product), store);
+    }
+}
+
+ROW_INLINE void row_block(int type, int verbs, int care, int store, const char *in,
+                          const char *token, double weight, char *out, struct lanes *lanes)
+{
+    if (type == MOETOKEN_TOKEN_F64) {
+        row_quarter_f64(verbs, store, 0, in, token, weight, out, &lanes->sum[0]);
+        row_quarter_f64(verbs, store, 1, in, token, weight, out, &lanes->sum[1]);
+        row_quarter_f64(verbs, store, 2, in, token, weight, out, &lanes->sum[2]);
+        row_quarter_f64(verbs, store, 3, in, token, weight, out, &lanes->sum[3]);
+        return;
+    }
+    if (verbs & VERB_DOT)
+        dot_block(type, in, token, lanes);
+    if (verbs & VERB_SCALE)
+        scale_block(type, care, store, token, weight, out);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */

@@ -1,147 +1,105 @@
-/* rows_blocks.h - the loops that all vector kernels share: blocks of 32 elements, chunks of blocks,
- * slots, tails.
+/* rows_blocks.h - the loops that all vector kernels share: slots, blocks of 32 elements, tails.
  *
- * An instruction set's file first defines how one block is decoded, multiplied, rounded and stored
- * (its block vocabulary, listed below), then includes this header and fills the kernel table with
- * one-line kernels. `type`, `verbs`, `store` and `finite` are constants wherever a body is used.
+ * An instruction set's file first defines what happens to one block (its block vocabulary, listed
+ * below), then includes this header and fills the kernel table with one-line kernels. `type`,
+ * `verbs`, `care` and `store` are constants wherever a body is used.
  *
- * The vocabulary; `size` bytes an element, 32 elements a block, any alignment:
+ * Rows are first done with little care, at full speed: NaN is not looked for, and a file may form
+ * products in an arithmetic that is exact for all but extreme numbers. What has happened is found
+ * out at the end of a row, and the rare row is then done again with care. Its bits are the same as
+ * if it had been done so at once.
+ *
+ * The vocabulary; any alignment:
  *   struct lanes                            the 32 partial sums of a dot product, in registers
- *   lanes_zero(), lanes_load(from), lanes_store(to, lanes)
- *   lanes_total(type, lanes)                adds them in the order of rows.h
- *   decode_single(type, token, single)      a token's block as 32 float32, in the block's own order
- *   decode_wide(type, token, wide)          the same as 32 binary64
+ *   lanes_zero(), lanes_total(type, lanes)  the latter adds them in the order of rows.h
+ *   row_block(type, verbs, care, store, in, token, weight, out, lanes)
+ *                                           a block of one slot: lanes + in * token, and
+ *                                           out = weight * token. All of `in` is read before the
+ *                                           same bytes of `out` are written
+ *   always_exact(type)                      row_block's products are, even without care
+ *   exact_begin(type), exact_end(type, lanes)  true when all products since the former were exact
  *   block_is_finite(type, token)            no NaN and no infinity in it
- *   dot_block(type, in, wide, lanes)        lanes + in * wide, products exact or in binary64
- *   scale_block(type, token, single, weight, out, store, finite)  one rounded row block; single for
- *                                           16-bit types, else the block of the token itself
  *   struct sums                             32 sums in the arithmetic of the type
  *   sums_zero(), sums_add(type, in, weight, sums)   sums + weight * in, two roundings
  *   sums_store(type, sums, out)             rounds them to a block
  *   store_kind(out, streaming)              STORE_STREAMING where `out` has the alignment for it
- *   copy_bytes(from, to, bytes, streaming)  a row of a copy
- *   SUM_PREFETCH_BYTES                      how far ahead of a sum its rows are asked for */
+ *   copy_bytes(from, to, bytes, streaming)  a row of a copy */
 #ifndef MOETOKEN_ROWS_BLOCKS_H
 #define MOETOKEN_ROWS_BLOCKS_H
 
 #include "formats.h"
 #include "rows/rows_vector.h"
 
-/* What a body does with a slot. */
-enum {
-    VERB_SCALE = 1,
-    VERB_DOT = 2
+/* How far ahead of its use a row of the expert side is asked for, in bytes; past the end of the row
+ * it is the next slot's. The hardware follows a row once it has begun, but cannot know the next. */
+#ifndef PREFETCH_BYTES
+#define PREFETCH_BYTES 2048
+#endif
+
+ROW_INLINE int64_t block_bytes(int type)
+{
+    return (int64_t)(BLOCK * token_size(type));
+}
+
+/* One slot. */
+struct slot {
+    const char *token, *in, *next; /* next: the row of `in` that comes after this one */
+    char *out;
+    double weight;
+    int64_t length;
 };
 
-/* The decoded piece of the token's row that all slots are served from. It stays in the first-level
- * cache, with room for a slot's rows to pass by. */
-#define CHUNK_BLOCKS 32
-#define CHUNK        (CHUNK_BLOCKS * BLOCK)
-
-struct token_chunk {
-    _Alignas(64) float single[CHUNK];
-    _Alignas(64) double wide[CHUNK];
-    _Alignas(64) char tail[BLOCK * 8]; /* the last, incomplete block of the row, filled with 0 */
-    const char *token;
-    int64_t blocks; /* complete blocks */
-    size_t tail_bytes;
-    bool finite;
-};
-
-ROW_INLINE void decode_block(int type, int verbs, const char *token, struct token_chunk *chunk,
-                             int64_t b)
+ROW_INLINE void prefetch_block(int type, const struct slot *slot, int64_t at)
 {
-    if ((verbs & VERB_SCALE) && is_16_bit(type)) {
-        decode_single(type, token, chunk->single + b * BLOCK);
-        chunk->finite &= block_is_finite(type, token);
-    }
-    if ((verbs & VERB_DOT) && type != MOETOKEN_TOKEN_F64)
-        decode_wide(type, token, chunk->wide + b * BLOCK);
+    int64_t ahead = at + PREFETCH_BYTES, end = slot->length * (int64_t)token_size(type);
+    const char *line = ahead < end ? slot->in + ahead : slot->next + (ahead - end);
+    for (int64_t i = 0; i < block_bytes(type); i += 64)
+        __builtin_prefetch(line + i);
 }
 
-/* Decodes `elements` (at most CHUNK) elements of a token's row. */
-ROW_INLINE void decode_chunk(int type, int verbs, const char *token, int64_t elements,
-                             struct token_chunk *chunk)
+ROW_INLINE void row_blocks(int type, int verbs, int care, int store, const struct slot *slot,
+                           struct lanes *lanes)
 {
-    const size_t block_bytes = BLOCK * token_size(type);
-    chunk->token = token;
-    chunk->blocks = elements / BLOCK;
-    chunk->tail_bytes = (size_t)(elements % BLOCK) * token_size(type);
-    chunk->finite = is_16_bit(type);
-    for (int64_t b = 0; b < chunk->blocks; b++)
-        decode_block(type, verbs, token + b * (int64_t)block_bytes, chunk, b);
-    if (chunk->tail_bytes) {
-        memset(chunk->tail, 0, block_bytes);
-        memcpy(chunk->tail, token + chunk->blocks * (int64_t)block_bytes, chunk->tail_bytes);
-        decode_block(type, verbs, chunk->tail, chunk, chunk->blocks);
-    }
-}
-
-/* One block of one slot. A block of `in` is read before the block of `out` is written. */
-ROW_INLINE void slot_block(int type, int verbs, const struct token_chunk *chunk, int64_t b,
-                           const char *token, const char *in, char *out, double weight, int store,
-                           bool finite, struct lanes *lanes)
-{
-    const double *wide = chunk->wide + b * BLOCK;
-    if (verbs & VERB_DOT)
-        dot_block(type, in, type == MOETOKEN_TOKEN_F64 ? (const double *)(const void *)token : wide,
-                  lanes);
-    if (verbs & VERB_SCALE)
-        scale_block(type, token, chunk->single + b * BLOCK, weight, out, store, finite);
-}
-
-ROW_INLINE void slot_blocks(int type, int verbs, const struct token_chunk *chunk, const char *in,
-                            char *out, double weight, int store, bool finite, double *sums,
-                            const char *next)
-{
-    const int64_t block_bytes = (int64_t)(BLOCK * token_size(type));
-    struct lanes lanes = lanes_load(sums);
-    for (int64_t b = 0; b < chunk->blocks; b++) {
-        int64_t at = b * block_bytes;
+    const struct slot row = *slot;
+    struct lanes sums = *lanes;
+    for (int64_t h = 0; h + BLOCK <= row.length; h += BLOCK) {
+        const int64_t at = h * (int64_t)token_size(type);
         if (verbs & VERB_DOT)
-            for (int64_t line = 0; line < block_bytes; line += 64)
-                __builtin_prefetch(next + at + line);
-        slot_block(type, verbs, chunk, b, chunk->token + at, in + at, out + at, weight, store,
-                   finite, &lanes);
+            prefetch_block(type, &row, at);
+        row_block(type, verbs, care, store, row.in + at, row.token + at, row.weight, row.out + at,
+                  &sums);
     }
-    lanes_store(sums, lanes);
+    *lanes = sums;
 }
 
 /* The incomplete block: the same work on copies that are filled up with zeros. A zero product
  * changes no partial sum, for none is ever -0. */
-ROW_INLINE void slot_tail(int type, int verbs, const struct token_chunk *chunk, const char *in,
-                          char *out, double weight, double *sums)
+ROW_INLINE void row_tail(int type, int verbs, const struct slot *slot, struct lanes *lanes)
 {
-    const int64_t at = chunk->blocks * (int64_t)(BLOCK * token_size(type));
-    _Alignas(64) char in_block[BLOCK * 8] = {0};
-    _Alignas(64) char out_block[BLOCK * 8];
-    struct lanes lanes = lanes_load(sums);
+    const int64_t tail = slot->length % BLOCK,
+                  at = (slot->length - tail) * (int64_t)token_size(type);
+    const size_t bytes = (size_t)tail * token_size(type);
+    char token[BLOCK * 8] = {0}, in[BLOCK * 8] = {0}, out[BLOCK * 8];
+    if (tail == 0)
+        return;
+    memcpy(token, slot->token + at, bytes);
     if (verbs & VERB_DOT)
-        memcpy(in_block, in + at, chunk->tail_bytes);
-    slot_block(type, verbs, chunk, chunk->blocks, chunk->tail, in_block, out_block, weight,
-               STORE_CACHED, false, &lanes);
-    lanes_store(sums, lanes);
+        memcpy(in, slot->in + at, bytes);
+    row_block(type, verbs, WITH_CARE, STORE_CACHED, in, token, slot->weight, out, lanes);
     if (verbs & VERB_SCALE)
-        memcpy(out + at, out_block, chunk->tail_bytes);
+        memcpy(slot->out + at, out, bytes);
 }
 
-/* One chunk of one slot: picks the loop for its stores and its values. */
-ROW_INLINE void slot_chunk(int type, int verbs, const struct token_chunk *chunk, const char *in,
-                           char *out, double weight, int store, double *sums, const char *next)
+/* Whole rows, by their stores. */
+ROW_INLINE struct lanes row_all(int type, int verbs, int care, int store, const struct slot *slot)
 {
-    bool finite = chunk->finite && weight - weight == 0;
-    if (!(verbs & VERB_SCALE))
-        slot_blocks(type, verbs, chunk, in, out, weight, STORE_CACHED, true, sums, next);
-    else if (store == STORE_CACHED && finite)
-        slot_blocks(type, verbs, chunk, in, out, weight, STORE_CACHED, true, sums, next);
-    else if (store == STORE_CACHED)
-        slot_blocks(type, verbs, chunk, in, out, weight, STORE_CACHED, false, sums, next);
-    else if (finite)
-        slot_blocks(type, verbs, chunk, in, out, weight, STORE_STREAMING, true, sums, next);
+    struct lanes lanes = lanes_zero();
+    if ((verbs & VERB_SCALE) && store == STORE_STREAMING)
+        row_blocks(type, verbs, care, STORE_STREAMING, slot, &lanes);
     else
-        slot_blocks(type, verbs, chunk, in, out, weight, STORE_STREAMING, false, sums, next);
-    if (chunk->tail_bytes)
-        slot_tail(type, verbs, chunk, in, out, weight, sums);
+        row_blocks(type, verbs, care, STORE_CACHED, slot, &lanes);
+    row_tail(type, verbs, slot, &lanes);
+    return lanes;
 }
 
 ROW_INLINE double canonical_nan(double value)
@@ -149,45 +107,88 @@ ROW_INLINE double canonical_nan(double value)
     return value != value ? NAN : value;
 }
 
-/* scale, dot and scale_dot: the token's row chunk by chunk, each chunk for all slots. */
+ROW_INLINE bool is_finite(double value)
+{
+    return value - value == 0;
+}
+
+ROW_INLINE struct lanes dot_slot(int type, const struct slot *slot)
+{
+    exact_begin(type);
+    struct lanes lanes = row_all(type, VERB_DOT, NO_CARE, STORE_CACHED, slot);
+    if (!exact_end(type, &lanes))
+        lanes = row_all(type, VERB_DOT, WITH_CARE, STORE_CACHED, slot);
+    return lanes;
+}
+
+ROW_INLINE void scale_slot(int type, int store, const struct slot *slot, bool finite)
+{
+    if (finite)
+        row_all(type, VERB_SCALE, NO_CARE, store, slot);
+    else
+        row_all(type, VERB_SCALE, WITH_CARE, store, slot);
+}
+
+/* In one pass where `in` is still there should its dot product have to be done again. A finite dot
+ * product is the sign that all elements of the token's row are finite, and with the weight their
+ * products no NaN. */
+ROW_INLINE double scale_dot_slot(int type, int store, const struct slot *slot)
+{
+    bool one_pass = slot->in != slot->out || always_exact(type);
+    struct lanes lanes;
+    if (one_pass) {
+        exact_begin(type);
+        lanes = row_all(type, VERB_SCALE | VERB_DOT, NO_CARE, store, slot);
+        if (!exact_end(type, &lanes) && slot->in != slot->out)
+            lanes = row_all(type, VERB_DOT, WITH_CARE, STORE_CACHED, slot);
+    } else {
+        lanes = dot_slot(type, slot);
+    }
+    double dot = lanes_total(type, lanes);
+    bool finite = is_finite(dot) && is_finite(slot->weight);
+    if (!one_pass || !finite)
+        scale_slot(type, store, slot, finite);
+    return canonical_nan(dot);
+}
+
+ROW_INLINE bool row_is_finite(int type, const char *token, int64_t length)
+{
+    bool finite = type != MOETOKEN_TOKEN_F64;
+    for (int64_t h = 0; finite && h + BLOCK <= length; h += BLOCK)
+        finite = block_is_finite(type, token + h * (int64_t)token_size(type));
+    return finite;
+}
+
+/* scale, dot and scale_dot. */
 ROW_INLINE void token_to_slots(const struct moetoken_rows *rows, int type, int verbs)
 {
-    const int64_t size = (int64_t)token_size(type);
-    struct token_chunk chunk;
-    _Alignas(64) double sums[MOETOKEN_SLOTS_PER_CALL][MOETOKEN_DOT_LANES];
-    if (verbs & VERB_DOT)
-        for (int64_t s = 0; s < rows->count; s++)
-            lanes_store(sums[s], lanes_zero());
-    for (int64_t h = 0; h < rows->length; h += CHUNK) {
-        int64_t left = rows->length - h;
-        decode_chunk(type, verbs, rows->token_in + h * size, left < CHUNK ? left : CHUNK, &chunk);
-        for (int64_t s = 0; s < rows->count; s++) {
-            bool last = s + 1 == rows->count, end = left <= CHUNK;
-            int64_t next_row = !last ? rows->row[s + 1] : !end ? rows->row[0] : rows->next_row;
-            int64_t next_at = !last ? h : !end ? h + CHUNK : 0;
-            const char *in = NULL, *next = NULL;
-            char *out = NULL;
-            if (verbs & VERB_DOT) {
-                in = rows->in + rows->row[s] * rows->in_row_stride + h * size;
-                next = rows->in + (next_row < 0 ? rows->row[s] : next_row) * rows->in_row_stride +
-                       next_at * size;
-            }
-            if (verbs & VERB_SCALE)
-                out = rows->out + rows->row[s] * rows->out_row_stride + h * size;
-            slot_chunk(type, verbs, &chunk, in, out, verbs & VERB_SCALE ? rows->weight[s] : 0,
-                       store_kind(out, rows->streaming), sums[s], next);
+    bool finite =
+        verbs == VERB_SCALE && rows->count > 1 && row_is_finite(type, rows->token_in, rows->length);
+    for (int64_t s = 0; s < rows->count; s++) {
+        struct slot slot = {.token = rows->token_in, .length = rows->length};
+        if (verbs & VERB_DOT) {
+            int64_t next = s + 1 < rows->count ? rows->row[s + 1] : rows->next_row;
+            slot.in = rows->in + rows->row[s] * rows->in_row_stride;
+            slot.next = next < 0 ? slot.in : rows->in + next * rows->in_row_stride;
         }
+        if (verbs & VERB_SCALE) {
+            slot.out = rows->out + rows->row[s] * rows->out_row_stride;
+            slot.weight = rows->weight[s];
+        }
+        int store = store_kind(slot.out, rows->streaming);
+        if (verbs == VERB_DOT)
+            rows->dot[s] = canonical_nan(lanes_total(type, dot_slot(type, &slot)));
+        else if (verbs == VERB_SCALE)
+            scale_slot(type, store, &slot, finite && is_finite(slot.weight));
+        else
+            rows->dot[s] = scale_dot_slot(type, store, &slot);
     }
-    if (verbs & VERB_DOT)
-        for (int64_t s = 0; s < rows->count; s++)
-            rows->dot[s] = canonical_nan(lanes_total(type, lanes_load(sums[s])));
 }
 
 /* Adds block `at` (in bytes) of every slot's row. Each row is a stream of its own, too many for
  * the hardware to follow, so the lines to come are asked for here. */
 ROW_INLINE void sum_one_block(const struct moetoken_rows *rows, int type, int64_t at)
 {
-    const int64_t block_bytes = (int64_t)(BLOCK * token_size(type));
     const int64_t row_bytes = rows->length * (int64_t)token_size(type);
     const int64_t ahead = at + SUM_PREFETCH_BYTES < row_bytes ? SUM_PREFETCH_BYTES : 0;
     struct sums sums = sums_zero();
@@ -196,8 +197,8 @@ ROW_INLINE void sum_one_block(const struct moetoken_rows *rows, int type, int64_
         if (weight == 0)
             continue;
         const char *in = rows->in + rows->row[s] * rows->in_row_stride + at;
-        for (int64_t line = 0; line < block_bytes; line += 64)
-            __builtin_prefetch(in + ahead + line);
+        for (int64_t i = 0; i < block_bytes(type); i += 64)
+            __builtin_prefetch(in + ahead + i);
         sums_add(type, in, weight, &sums);
     }
     sums_store(type, sums, rows->token_out + at);
@@ -205,24 +206,22 @@ ROW_INLINE void sum_one_block(const struct moetoken_rows *rows, int type, int64_
 
 ROW_INLINE void sum_tail(const struct moetoken_rows *rows, int type, int64_t at, size_t bytes)
 {
-    _Alignas(64) char in_block[BLOCK * 8] = {0};
-    _Alignas(64) char out_block[BLOCK * 8];
+    char in[BLOCK * 8] = {0}, out[BLOCK * 8];
     struct sums sums = sums_zero();
     for (int64_t s = 0; s < rows->count; s++) {
         double weight = rows->weight ? rows->weight[s] : 1;
         if (weight == 0)
             continue;
-        memcpy(in_block, rows->in + rows->row[s] * rows->in_row_stride + at, bytes);
-        sums_add(type, in_block, weight, &sums);
+        memcpy(in, rows->in + rows->row[s] * rows->in_row_stride + at, bytes);
+        sums_add(type, in, weight, &sums);
     }
-    sums_store(type, sums, out_block);
-    memcpy(rows->token_out + at, out_block, bytes);
+    sums_store(type, sums, out);
+    memcpy(rows->token_out + at, out, bytes);
 }
 
 ROW_INLINE void slots_to_token(const struct moetoken_rows *rows, int type)
 {
-    const int64_t size = (int64_t)token_size(type);
-    const int64_t complete = rows->length / BLOCK * BLOCK;
+    const int64_t size = (int64_t)token_size(type), complete = rows->length / BLOCK * BLOCK;
     for (int64_t h = 0; h < complete; h += BLOCK)
         sum_one_block(rows, type, h * size);
     if (complete < rows->length)
@@ -231,10 +230,9 @@ ROW_INLINE void slots_to_token(const struct moetoken_rows *rows, int type)
 
 ROW_INLINE void copy_to_slots(const struct moetoken_rows *rows, int64_t size)
 {
-    for (int64_t s = 0; s < rows->count; s++) {
-        char *out = rows->out + rows->row[s] * rows->out_row_stride;
-        copy_bytes(rows->token_in, out, rows->length * size, rows->streaming);
-    }
+    for (int64_t s = 0; s < rows->count; s++)
+        copy_bytes(rows->token_in, rows->out + rows->row[s] * rows->out_row_stride,
+                   rows->length * size, rows->streaming);
 }
 
 #endif

@@ -91,31 +91,23 @@ ROW_INLINE float32x4_t eighth_single(int type, const char *block, int eighth)
     }
 }
 
-ROW_INLINE void decode_single(int type, const char *token, float *single)
-{
-    for (int eighth = 0; eighth < 8; eighth++)
-        vst1q_f32(single + 4 * eighth, eighth_single(type, token, eighth));
-}
-
-ROW_INLINE void decode_wide(int type, const char *token, double *wide)
-{
-    for (int eighth = 0; eighth < 8; eighth++) {
-        float32x4_t single = eighth_single(type, token, eighth);
-        vst1q_f64(wide + 4 * eighth, vcvt_f64_f32(vget_low_f32(single)));
-        vst1q_f64(wide + 4 * eighth + 2, vcvt_high_f64_f32(single));
-    }
-}
-
 /* Infinity and NaN are the elements with all exponent bits set. */
 ROW_INLINE bool block_is_finite(int type, const char *token)
 {
-    const uint16x8_t exponent = vdupq_n_u16(type == MOETOKEN_TOKEN_BF16 ? 0x7f80 : 0x7c00);
-    uint16x8_t largest = vdupq_n_u16(0);
-    for (int quarter = 0; quarter < 4; quarter++) {
-        uint16x8_t elements = load_16_bytes(token + 16 * quarter);
-        largest = vmaxq_u16(largest, vandq_u16(elements, exponent));
+    if (type == MOETOKEN_TOKEN_F32) {
+        const uint32x4_t exponent = vdupq_n_u32(0x7f800000u);
+        uint32x4_t largest = vdupq_n_u32(0);
+        for (int at = 0; at < 128; at += 16) {
+            uint32x4_t bits = vreinterpretq_u32_u16(load_16_bytes(token + at));
+            largest = vmaxq_u32(largest, vandq_u32(bits, exponent));
+        }
+        return vmaxvq_u32(largest) != 0x7f800000u;
     }
-    return vmaxvq_u16(largest) != vgetq_lane_u16(exponent, 0);
+    const uint16_t exponent = type == MOETOKEN_TOKEN_BF16 ? 0x7f80 : 0x7c00;
+    uint16x8_t largest = vdupq_n_u16(0);
+    for (int at = 0; at < 64; at += 16)
+        largest = vmaxq_u16(largest, vandq_u16(load_16_bytes(token + at), vdupq_n_u16(exponent)));
+    return vmaxvq_u16(largest) != exponent;
 }
 
 /* ---- dot products --------------------------------------------------------------------------- */
@@ -133,35 +125,6 @@ ROW_INLINE struct lanes lanes_zero(void)
                            zero, zero, zero, zero}};
 }
 
-ROW_INLINE struct lanes lanes_load(const double *from)
-{
-    return (struct lanes){
-        {vld1q_f64(from), vld1q_f64(from + 2), vld1q_f64(from + 4), vld1q_f64(from + 6),
-         vld1q_f64(from + 8), vld1q_f64(from + 10), vld1q_f64(from + 12), vld1q_f64(from + 14),
-         vld1q_f64(from + 16), vld1q_f64(from + 18), vld1q_f64(from + 20), vld1q_f64(from + 22),
-         vld1q_f64(from + 24), vld1q_f64(from + 26), vld1q_f64(from + 28), vld1q_f64(from + 30)}};
-}
-
-ROW_INLINE void lanes_store(double *to, struct lanes lanes)
-{
-    vst1q_f64(to, lanes.sum[0]);
-    vst1q_f64(to + 2, lanes.sum[1]);
-    vst1q_f64(to + 4, lanes.sum[2]);
-    vst1q_f64(to + 6, lanes.sum[3]);
-    vst1q_f64(to + 8, lanes.sum[4]);
-    vst1q_f64(to + 10, lanes.sum[5]);
-    vst1q_f64(to + 12, lanes.sum[6]);
-    vst1q_f64(to + 14, lanes.sum[7]);
-    vst1q_f64(to + 16, lanes.sum[8]);
-    vst1q_f64(to + 18, lanes.sum[9]);
-    vst1q_f64(to + 20, lanes.sum[10]);
-    vst1q_f64(to + 22, lanes.sum[11]);
-    vst1q_f64(to + 24, lanes.sum[12]);
-    vst1q_f64(to + 26, lanes.sum[13]);
-    vst1q_f64(to + 28, lanes.sum[14]);
-    vst1q_f64(to + 30, lanes.sum[15]);
-}
-
 /* Lane j += lane j+16, then j+8, j+4, j+2, j+1. After the first two steps 8 lanes are left: with
  * bfloat16 {0,2} {4,6} {1,3} {5,7}, else {0,1} {2,3} {4,5} {6,7}. */
 ROW_INLINE double lanes_total(int type, struct lanes lanes)
@@ -176,77 +139,117 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return vpaddd_f64(vaddq_f64(vaddq_f64(a, c), vaddq_f64(b, d)));
 }
 
-/* Products of two 16- or 32-bit elements are exact in binary64: fused or not makes no difference
- * to them. */
-ROW_INLINE void dot_eighth(int type, const char *in, const double *wide, int eighth,
-                           float64x2_t *sum)
+ROW_INLINE bool always_exact(int type)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
-        float64x2_t low = vreinterpretq_f64_u16(load_16_bytes(in + 32 * eighth));
-        float64x2_t high = vreinterpretq_f64_u16(load_16_bytes(in + 32 * eighth + 16));
-        sum[0] = vaddq_f64(sum[0], vmulq_f64(low, vld1q_f64(wide + 4 * eighth)));
-        sum[1] = vaddq_f64(sum[1], vmulq_f64(high, vld1q_f64(wide + 4 * eighth + 2)));
+    (void)type;
+    return true;
+}
+
+ROW_INLINE void exact_begin(int type)
+{
+    (void)type;
+}
+
+ROW_INLINE bool exact_end(int type, struct lanes *lanes)
+{
+    (void)type;
+    (void)lanes;
+    return true;
+}
+
+/* Products of two float16 are exact in float32, all others of 16- or 32-bit elements in binary64:
+ * fused or not makes no difference to those. */
+ROW_INLINE void add_products(int type, float32x4_t x, float32x4_t g, float64x2_t *sum)
+{
+    if (type == MOETOKEN_TOKEN_F16) {
+        float32x4_t product = vmulq_f32(x, g);
+        sum[0] = vaddq_f64(sum[0], vcvt_f64_f32(vget_low_f32(product)));
+        sum[1] = vaddq_f64(sum[1], vcvt_high_f64_f32(product));
     } else {
-        float32x4_t x = eighth_single(type, in, eighth);
-        float64x2_t low = vcvt_f64_f32(vget_low_f32(x)), high = vcvt_high_f64_f32(x);
-        sum[0] = vfmaq_f64(sum[0], low, vld1q_f64(wide + 4 * eighth));
-        sum[1] = vfmaq_f64(sum[1], high, vld1q_f64(wide + 4 * eighth + 2));
+        sum[0] = vfmaq_f64(sum[0], vcvt_f64_f32(vget_low_f32(x)), vcvt_f64_f32(vget_low_f32(g)));
+        sum[1] = vfmaq_f64(sum[1], vcvt_high_f64_f32(x), vcvt_high_f64_f32(g));
     }
 }
 
-ROW_INLINE void dot_block(int type, const char *in, const double *wide, struct lanes *lanes)
-{
-    dot_eighth(type, in, wide, 0, &lanes->sum[0]);
-    dot_eighth(type, in, wide, 1, &lanes->sum[2]);
-    dot_eighth(type, in, wide, 2, &lanes->sum[4]);
-    dot_eighth(type, in, wide, 3, &lanes->sum[6]);
-    dot_eighth(type, in, wide, 4, &lanes->sum[8]);
-    dot_eighth(type, in, wide, 5, &lanes->sum[10]);
-    dot_eighth(type, in, wide, 6, &lanes->sum[12]);
-    dot_eighth(type, in, wide, 7, &lanes->sum[14]);
-}
+/* ---- a block of one slot -------------------------------------------------------------------- */
 
-/* ---- scaled blocks -------------------------------------------------------------------------- */
-
-ROW_INLINE float32x4_t scaled_single(float32x4_t single, float32x4_t weight, bool finite)
+ROW_INLINE float32x4_t scaled_single(float32x4_t single, float32x4_t weight, int care)
 {
     float32x4_t product = vmulq_f32(weight, single);
-    return finite ? product : canonical_single(product);
+    return care == WITH_CARE ? canonical_single(product) : product;
 }
 
-ROW_INLINE uint16x8_t scaled_quarter(int type, const float *single, float32x4_t weight, bool finite)
-{
-    float32x4_t first = scaled_single(vld1q_f32(single), weight, finite);
-    float32x4_t second = scaled_single(vld1q_f32(single + 4), weight, finite);
-    return round_to_16_bit(type, first, second);
-}
-
-/* 4 elements of float32 or 2 of float64. */
-ROW_INLINE uint16x8_t scaled_16_bytes(int type, const char *token, double weight)
-{
-    uint16x8_t bytes = load_16_bytes(token);
-    if (type == MOETOKEN_TOKEN_F32) {
-        float32x4_t product = vmulq_f32(vdupq_n_f32((float)weight), vreinterpretq_f32_u16(bytes));
-        return vreinterpretq_u16_f32(canonical_single(product));
-    }
-    float64x2_t product = vmulq_f64(vdupq_n_f64(weight), vreinterpretq_f64_u16(bytes));
-    return vreinterpretq_u16_f64(canonical_wide(product));
-}
-
-ROW_INLINE void scale_block(int type, const char *token, const float *single, double weight,
-                            char *out, int store, bool finite)
+/* Two eighths of a block, and their product with the weight in first and second. */
+ROW_INLINE void row_quarter(int type, int verbs, int care, int quarter, const char *in,
+                            const char *token, double weight, float64x2_t *sum, float32x4_t *first,
+                            float32x4_t *second)
 {
     const float32x4_t w = vdupq_n_f32((float)weight);
-    if (is_16_bit(type)) {
-        for (int half = 0; half < 2; half++)
-            store_32_bytes(out + 32 * half, scaled_quarter(type, single + 16 * half, w, finite),
-                           scaled_quarter(type, single + 16 * half + 8, w, finite), store);
-    } else {
-        const int bytes = type == MOETOKEN_TOKEN_F32 ? BLOCK * 4 : BLOCK * 8;
-        for (int at = 0; at < bytes; at += 32)
-            store_32_bytes(out + at, scaled_16_bytes(type, token + at, weight),
-                           scaled_16_bytes(type, token + at + 16, weight), store);
+    *first = eighth_single(type, token, 2 * quarter);
+    *second = eighth_single(type, token, 2 * quarter + 1);
+    if (verbs & VERB_DOT) {
+        add_products(type, eighth_single(type, in, 2 * quarter), *first, sum);
+        add_products(type, eighth_single(type, in, 2 * quarter + 1), *second, sum + 2);
     }
+    *first = scaled_single(*first, w, care);
+    *second = scaled_single(*second, w, care);
+}
+
+/* Half a block of 16-bit or 32-bit elements. */
+ROW_INLINE void row_half(int type, int verbs, int care, int store, int half, const char *in,
+                         const char *token, double weight, char *out, float64x2_t *sum)
+{
+    float32x4_t a, b, c, d;
+    row_quarter(type, verbs, care, 2 * half, in, token, weight, sum, &a, &b);
+    row_quarter(type, verbs, care, 2 * half + 1, in, token, weight, sum + 4, &c, &d);
+    if (!(verbs & VERB_SCALE))
+        return;
+    if (is_16_bit(type)) {
+        store_32_bytes(out + 32 * half, round_to_16_bit(type, a, b), round_to_16_bit(type, c, d),
+                       store);
+    } else {
+        store_32_bytes(out + 64 * half, vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b), store);
+        store_32_bytes(out + 64 * half + 32, vreinterpretq_u16_f32(c), vreinterpretq_u16_f32(d),
+                       store);
+    }
+}
+
+/* 4 elements of float64. */
+ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, const char *in, const char *token,
+                               double weight, char *out, float64x2_t *sum)
+{
+    const float64x2_t w = vdupq_n_f64(weight);
+    const int at = 32 * eighth;
+    float64x2_t low = vreinterpretq_f64_u16(load_16_bytes(token + at));
+    float64x2_t high = vreinterpretq_f64_u16(load_16_bytes(token + at + 16));
+    if (verbs & VERB_DOT) {
+        float64x2_t x_low = vreinterpretq_f64_u16(load_16_bytes(in + at));
+        float64x2_t x_high = vreinterpretq_f64_u16(load_16_bytes(in + at + 16));
+        sum[0] = vaddq_f64(sum[0], vmulq_f64(x_low, low));
+        sum[1] = vaddq_f64(sum[1], vmulq_f64(x_high, high));
+    }
+    if (verbs & VERB_SCALE)
+        store_32_bytes(out + at, vreinterpretq_u16_f64(canonical_wide(vmulq_f64(w, low))),
+                       vreinterpretq_u16_f64(canonical_wide(vmulq_f64(w, high))), store);
+}
+
+ROW_INLINE void row_block(int type, int verbs, int care, int store, const char *in,
+                          const char *token, double weight, char *out, struct lanes *lanes)
+{
+    float64x2_t *sum = lanes->sum;
+    if (type != MOETOKEN_TOKEN_F64) {
+        row_half(type, verbs, care, store, 0, in, token, weight, out, &sum[0]);
+        row_half(type, verbs, care, store, 1, in, token, weight, out, &sum[8]);
+        return;
+    }
+    row_eighth_f64(verbs, store, 0, in, token, weight, out, &sum[0]);
+    row_eighth_f64(verbs, store, 1, in, token, weight, out, &sum[2]);
+    row_eighth_f64(verbs, store, 2, in, token, weight, out, &sum[4]);
+    row_eighth_f64(verbs, store, 3, in, token, weight, out, &sum[6]);
+    row_eighth_f64(verbs, store, 4, in, token, weight, out, &sum[8]);
+    row_eighth_f64(verbs, store, 5, in, token, weight, out, &sum[10]);
+    row_eighth_f64(verbs, store, 6, in, token, weight, out, &sum[12]);
+    row_eighth_f64(verbs, store, 7, in, token, weight, out, &sum[14]);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */

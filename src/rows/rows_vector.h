@@ -11,6 +11,18 @@
 /* Elements of a block: one for each partial sum of a dot product. */
 #define BLOCK MOETOKEN_DOT_LANES
 
+/* What is done with a slot, or-ed. */
+enum {
+    VERB_SCALE = 1,
+    VERB_DOT = 2
+};
+
+/* Whether NaN and products that are not exact are seen to. */
+enum {
+    NO_CARE,
+    WITH_CARE
+};
+
 /* How a row is written. */
 enum {
     STORE_CACHED,

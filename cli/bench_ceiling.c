@@ -1,0 +1,167 @@
+/* bench_ceiling.c - plain streaming loops: a copy as far as reads and writes pair up, then reads
+ * alone or writes alone, in steps that keep both going at once. */
+#include "bench_ceiling.h"
+
+#include <omp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <moetoken/moetoken.h>
+#endif
+
+#define LINE_BYTES 64
+#define STEP_BYTES (32 * 1024)
+
+/* What a loop moves in one step; all sizes are multiples of LINE_BYTES. */
+struct step {
+    const char *from; /* copied to `to` */
+    char *to;
+    size_t copy_bytes;
+    const char *read[2];
+    size_t read_bytes[2];
+    size_t fill_bytes; /* written behind the copy */
+};
+
+typedef void step_fn(const struct step *step, bool streaming);
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx"))) static inline void write_line_avx(char *to, __m256i a, __m256i b,
+                                                                 bool streaming)
+{
+    if (streaming) {
+        _mm256_stream_si256((__m256i *)(void *)to, a);
+        _mm256_stream_si256((__m256i *)(void *)(to + 32), b);
+    } else {
+        _mm256_store_si256((__m256i *)(void *)to, a);
+        _mm256_store_si256((__m256i *)(void *)(to + 32), b);
+    }
+}
+
+__attribute__((target("avx"))) static void step_avx(const struct step *step, bool streaming)
+{
+    __m256i a = _mm256_setzero_si256(), b = a;
+    for (size_t at = 0; at < step->copy_bytes; at += LINE_BYTES)
+        write_line_avx(step->to + at, _mm256_load_si256((const void *)(step->from + at)),
+                       _mm256_load_si256((const void *)(step->from + at + 32)), streaming);
+    for (size_t at = 0; at < step->fill_bytes; at += LINE_BYTES)
+        write_line_avx(step->to + step->copy_bytes + at, a, b, streaming);
+    for (int i = 0; i < 2; i++)
+        for (size_t at = 0; at < step->read_bytes[i]; at += LINE_BYTES) {
+            a = _mm256_load_si256((const void *)(step->read[i] + at));
+            b = _mm256_load_si256((const void *)(step->read[i] + at + 32));
+            __asm__ volatile("" : : "x"(a), "x"(b)); /* read, though nobody looks at it */
+        }
+}
+
+static inline void write_16_bytes(char *to, __m128i value, bool streaming)
+{
+    if (streaming)
+        _mm_stream_si128((__m128i *)(void *)to, value);
+    else
+        _mm_store_si128((__m128i *)(void *)to, value);
+}
+
+static void step_sse2(const struct step *step, bool streaming)
+{
+    __m128i value = _mm_setzero_si128();
+    for (size_t at = 0; at < step->copy_bytes; at += 16)
+        write_16_bytes(step->to + at, _mm_load_si128((const void *)(step->from + at)), streaming);
+    for (size_t at = 0; at < step->fill_bytes; at += 16)
+        write_16_bytes(step->to + step->copy_bytes + at, value, streaming);
+    for (int i = 0; i < 2; i++)
+        for (size_t at = 0; at < step->read_bytes[i]; at += 16) {
+            value = _mm_load_si128((const void *)(step->read[i] + at));
+            __asm__ volatile("" : : "x"(value));
+        }
+}
+
+static step_fn *choose_step(void)
+{
+    return (moetoken_isa_detected() & MOETOKEN_ISA_AVX2) != 0 ? step_avx : step_sse2;
+}
+
+static void fence(void)
+{
+    _mm_sfence();
+}
+
+#else
+
+/* memcpy and memset are what the C library holds to be fastest. */
+static void step_libc(const struct step *step, bool streaming)
+{
+    (void)streaming;
+    memcpy(step->to, step->from, step->copy_bytes);
+    memset(step->to + step->copy_bytes, 0, step->fill_bytes);
+    for (int i = 0; i < 2; i++)
+        for (size_t at = 0; at < step->read_bytes[i]; at += 16) {
+            uint64_t value[2];
+            memcpy(value, step->read[i] + at, sizeof value);
+            __asm__ volatile("" : : "r"(value[0]), "r"(value[1]));
+        }
+}
+
+static step_fn *choose_step(void)
+{
+    return step_libc;
+}
+
+static void fence(void)
+{
+}
+
+#endif
+
+size_t traffic_bytes(const struct traffic *traffic)
+{
+    return traffic->read_bytes[0] + traffic->read_bytes[1] + traffic->write_bytes;
+}
+
+/* [begin, end) of part `i` of `parts` of a buffer, in whole lines. */
+static void part(size_t bytes, size_t i, size_t parts, size_t *begin, size_t *size)
+{
+    size_t lines = bytes / LINE_BYTES, first = lines * i / parts, end = lines * (i + 1) / parts;
+    *begin = first * LINE_BYTES;
+    *size = (end - first) * LINE_BYTES;
+}
+
+/* Part `i` of `parts` of everything: the larger read is what the write is copied from. */
+static struct step make_step(const struct traffic *traffic, size_t i, size_t parts)
+{
+    struct step step = {0};
+    size_t begin[2], size[2], write_begin, write_size;
+    int larger = traffic->read_bytes[1] > traffic->read_bytes[0];
+    for (int r = 0; r < 2; r++) {
+        part(traffic->read_bytes[r], i, parts, &begin[r], &size[r]);
+        step.read[r] = traffic->read[r] == NULL ? NULL : traffic->read[r] + begin[r];
+        step.read_bytes[r] = size[r];
+    }
+    part(traffic->write_bytes, i, parts, &write_begin, &write_size);
+    step.to = traffic->write + write_begin;
+    step.copy_bytes = size[larger] < write_size ? size[larger] : write_size;
+    step.fill_bytes = write_size - step.copy_bytes;
+    step.from = step.read[larger];
+    step.read_bytes[larger] -= step.copy_bytes;
+    if (step.read_bytes[larger] != 0)
+        step.read[larger] += step.copy_bytes;
+    return step;
+}
+
+void ceiling_run(const struct traffic *traffic, int threads, enum ceiling_stores stores)
+{
+    step_fn *run = choose_step();
+    size_t parts = (traffic_bytes(traffic) / STEP_BYTES / (size_t)threads + 1) * (size_t)threads;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#pragma omp for schedule(static)
+        for (size_t i = 0; i < parts; i++) {
+            struct step step = make_step(traffic, i, parts);
+            run(&step, stores == CEILING_STREAMING);
+        }
+        fence();
+    }
+}

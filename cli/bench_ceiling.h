@@ -1,0 +1,27 @@
+/* bench_ceiling.h - the speed of memory: the same bytes read and written as an operator's rows, in
+ * the same buffers, by the same number of threads, but in order and without arithmetic. */
+#ifndef MOETOKEN_CLI_BENCH_CEILING_H
+#define MOETOKEN_CLI_BENCH_CEILING_H
+
+#include <stddef.h>
+
+/* The rows that a call reads and writes. */
+struct traffic {
+    const char *read[2]; /* or NULL */
+    size_t read_bytes[2];
+    char *write;
+    size_t write_bytes;
+};
+
+enum ceiling_stores {
+    CEILING_CACHED,
+    CEILING_STREAMING, /* past the caches */
+    CEILING_STORES_COUNT
+};
+
+size_t traffic_bytes(const struct traffic *traffic);
+
+/* Moves it once. What is written means nothing. */
+void ceiling_run(const struct traffic *traffic, int threads, enum ceiling_stores stores);
+
+#endif

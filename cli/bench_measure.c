@@ -1,0 +1,142 @@
+/* bench_measure.c - see bench_measure.h. */
+#include "bench_measure.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "progress.h"
+
+/* A single call may be shorter than the clock is fine: calls are counted together up to this. */
+#define SECONDS_PER_SAMPLE 200e-6
+#define CALLS_MOST         2000
+
+/* 0: the operator; then the ceiling with each kind of store. */
+#define CONTESTANTS (1 + CEILING_STORES_COUNT)
+
+bool sweep_make(struct sweep *sweep)
+{
+    long last_level = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    sweep->size = last_level > 0 ? 3 * (size_t)last_level : (size_t)64 << 20;
+    if (sweep->size < (size_t)32 << 20)
+        sweep->size = (size_t)32 << 20;
+    sweep->memory = calloc(sweep->size, 1);
+    return sweep->memory != NULL;
+}
+
+void sweep_free(struct sweep *sweep)
+{
+    free(sweep->memory);
+}
+
+/* Every thread writes, for each core has caches of its own. */
+static void sweep_run(const struct sweep *sweep, int threads)
+{
+#pragma omp parallel num_threads(threads)
+    for (size_t at = 0; at < sweep->size; at += 64)
+        if ((int)(at / 64) % omp_get_num_threads() == omp_get_thread_num())
+            sweep->memory[at]++;
+}
+
+static void run_once(const struct bench_case *bench, int threads, int contestant)
+{
+    if (contestant == 0)
+        (void)bench_case_call(bench);
+    else
+        ceiling_run(&bench->traffic, threads, (enum ceiling_stores)(contestant - 1));
+}
+
+static double time_calls(const struct bench_case *bench, int threads, int contestant, int calls)
+{
+    double began = seconds_now();
+    for (int i = 0; i < calls; i++)
+        run_once(bench, threads, contestant);
+    return (seconds_now() - began) / calls;
+}
+
+static int compare_doubles(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static struct spread spread_of(const double *values, int count)
+{
+    double sorted[ROUNDS_MOST];
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
+    return (struct spread){
+        .median = sorted[count / 2], .least = sorted[0], .most = sorted[count - 1]};
+}
+
+static struct measure measure_of(double seconds[CONTESTANTS][ROUNDS_MOST], int rounds)
+{
+    struct measure measure = {.seconds = spread_of(seconds[0], rounds)};
+    double percent[ROUNDS_MOST];
+    for (int stores = 0; stores < CEILING_STORES_COUNT; stores++) {
+        struct spread ceiling = spread_of(seconds[1 + stores], rounds);
+        if (stores == 0 || ceiling.median < measure.ceiling_seconds.median) {
+            measure.ceiling_seconds = ceiling;
+            measure.ceiling_stores = (enum ceiling_stores)stores;
+        }
+    }
+    for (int r = 0; r < rounds; r++)
+        percent[r] = 100 * seconds[1 + measure.ceiling_stores][r] / seconds[0][r];
+    measure.percent = spread_of(percent, rounds);
+    return measure;
+}
+
+static int calls_for(double seconds)
+{
+    if (seconds * CALLS_MOST < SECONDS_PER_SAMPLE)
+        return CALLS_MOST;
+    return 1 + (int)(SECONDS_PER_SAMPLE / seconds);
+}
+
+static void measure_warm(const struct bench_case *bench, int rounds, struct measures *measures)
+{
+    double seconds[CONTESTANTS][ROUNDS_MOST];
+    int calls[CONTESTANTS];
+    for (int c = 0; c < CONTESTANTS; c++) {
+        time_calls(bench, measures->threads, c, 1);
+        calls[c] = calls_for(time_calls(bench, measures->threads, c, 1));
+    }
+    for (int r = 0; r < rounds; r++)
+        for (int c = 0; c < CONTESTANTS; c++) {
+            run_once(bench, measures->threads, c); /* its caches, not those of the one before */
+            seconds[c][r] = time_calls(bench, measures->threads, c, calls[c]);
+        }
+    measures->warm = measure_of(seconds, rounds);
+}
+
+static void measure_cold(const struct bench_case *bench, const struct sweep *sweep, int rounds,
+                         struct measures *measures)
+{
+    double seconds[CONTESTANTS][ROUNDS_MOST];
+    for (int r = 0; r < rounds; r++)
+        for (int c = 0; c < CONTESTANTS; c++) {
+            sweep_run(sweep, omp_get_max_threads());
+            seconds[c][r] = time_calls(bench, measures->threads, c, 1);
+        }
+    measures->cold = measure_of(seconds, rounds);
+}
+
+bool measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,
+                  struct measures *measures)
+{
+    size_t bytes = traffic_bytes(&bench->traffic);
+    int threads = bench->options.threads > 0 ? bench->options.threads : omp_get_max_threads();
+    measures->threads = bytes < MOETOKEN_SERIAL_BYTES ? 1 : threads;
+    if (bench_case_call(bench) != MOETOKEN_OK)
+        return false;
+    /* Far beyond the caches, the end of a call leaves nothing that the next one begins with. */
+    if (bytes > 4 * sweep->size) {
+        measure_cold(bench, &(struct sweep){0}, rounds, measures);
+        measures->warm = measures->cold;
+        return true;
+    }
+    measure_warm(bench, rounds, measures);
+    measure_cold(bench, sweep, rounds, measures);
+    return true;
+}

@@ -1,0 +1,39 @@
+/* bench_measure.h - times of one case: the operator and its ceiling, in turns, round by round, so
+ * that both see the same state of the machine. */
+#ifndef MOETOKEN_CLI_BENCH_MEASURE_H
+#define MOETOKEN_CLI_BENCH_MEASURE_H
+
+#include "bench_case.h"
+
+#define ROUNDS_MOST 101
+
+struct spread {
+    double median, least, most;
+};
+
+/* Times of calls, in seconds. percent: 100 * ceiling / operator of the same round. */
+struct measure {
+    struct spread seconds, ceiling_seconds, percent;
+    enum ceiling_stores ceiling_stores; /* the faster ones */
+};
+
+struct measures {
+    struct measure warm; /* call after call */
+    struct measure cold; /* after other memory has gone through the caches */
+    int threads;         /* that the operator and its ceiling were allowed */
+};
+
+/* Memory larger than the caches, to empty them with. */
+struct sweep {
+    char *memory;
+    size_t size;
+};
+
+bool sweep_make(struct sweep *sweep);
+void sweep_free(struct sweep *sweep);
+
+/* false: the operator refused; moetoken_last_error() says why. */
+bool measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,
+                  struct measures *measures);
+
+#endif

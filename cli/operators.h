@@ -1,0 +1,28 @@
+/* operators.h - the four operators as the tool sees them: names of commands and of tensors in
+ * files. */
+#ifndef MOETOKEN_CLI_OPERATORS_H
+#define MOETOKEN_CLI_OPERATORS_H
+
+#include <stdbool.h>
+
+enum operator_kind {
+    OPERATOR_UNPERMUTE_GRAD,
+    OPERATOR_UNPERMUTE,
+    OPERATOR_PERMUTE,
+    OPERATOR_PERMUTE_GRAD
+};
+#define OPERATORS_COUNT   4
+#define OPERATORS_CHOICES "unpermute-grad|unpermute|permute|permute-grad"
+#define OUTPUTS_MOST      4
+
+struct operator_outputs {
+    const char *name;                  /* the command, as in OPERATORS_CHOICES */
+    const char *outputs[OUTPUTS_MOST]; /* names of the output tensors; NULL beyond the last */
+};
+
+extern const struct operator_outputs operator_outputs[OPERATORS_COUNT];
+
+/* The operator of that command name; false when there is none. */
+bool find_operator(const char *name, enum operator_kind *kind);
+
+#endif
