@@ -4,11 +4,16 @@ set -eu
 seconds=$1
 harness=$2
 name=$(basename "$harness")
-work=$(dirname "$harness")/work_$name
+here=$(dirname "$harness")
+work=$here/work_$name
 mkdir -p "$work/corpus"
 cd "$work"
+case $name in
+fuzz_operators) set -- ;;
+*) set -- -max_len=4096 "$here/io_corpus" ;; # whole small files to start from
+esac
 if ! "$harness" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=2048 -print_final_stats=1 \
-    corpus >log 2>&1; then
+    corpus "$@" >log 2>&1; then
     tail -n 60 log
     echo "FAILED: $name (input and log in $work)"
     exit 1

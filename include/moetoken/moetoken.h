@@ -301,9 +301,10 @@ MOETOKEN_API moetoken_status moetoken_unpermute_check(const moetoken_unpermute_a
  * permuted_probs[r] a bit copy of probs[t,e] (a pair whose prob is 0 is kept). Rows no slot names
  * are zero.
  *
- *   dropless: rows in expert order. K = num_out_tokens / T, N = T * K. sorted_indices[t*K + j] is
- *     the row of the j-th set expert of token t, -1 in the slots left over. A token with more than
- *     K set experts, or more set pairs than R, is MOETOKEN_ERR_ROUTING.
+ *   dropless: rows in expert order. K = num_out_tokens / T, rounded down, and N = T * K.
+ *     sorted_indices[t*K + j] is the row of the j-th set expert of token t, -1 in the slots left
+ *     over. A token with more than K set experts, or more set pairs than R, is
+ *     MOETOKEN_ERR_ROUTING.
  *   padded: C = num_out_tokens / E, N = R = E * C, C <= T. Each expert takes its first C set tokens
  *     (further ones are dropped) and is filled up with its lowest tokens that are not set.
  *     sorted_indices[e*C + c] is the token of row e*C + c. */

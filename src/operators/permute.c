@@ -157,6 +157,9 @@ static moetoken_status check(const moetoken_permute_args *args, const moetoken_o
     status = count_slots(args->num_out_tokens, call);
     if (status == MOETOKEN_OK)
         status = check_shapes(call);
+    size_t workspace_bytes; /* num_out_tokens may be anything: whether it can be done at all */
+    if (status == MOETOKEN_OK)
+        status = moetoken_workspace_size(call->tokens_num, call->slots_num, &workspace_bytes);
     if (status == MOETOKEN_OK)
         status = check_outputs(call);
     return status;

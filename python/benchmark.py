@@ -1,0 +1,145 @@
+"""The fixed cost of a call from Python: tiny tensors, where nothing but the cost is left.
+
+    python python/benchmark.py [--json]
+
+For each front end the time of unpermute_grad with probs on a handful of elements, the time of the
+bare C function among it, and the difference: what Python, the arrays and the outputs cost. The
+shortest of many rounds is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import timeit
+
+import numpy as np
+
+import moetoken
+from moetoken import _library
+
+G = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+X = np.arange(10, dtype=np.float32).reshape(5, 2)
+MAP = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0]], bool)
+PROBS = np.where(MAP, np.float32(0.5), np.float32(0))
+OUT_INDEX = np.array([0, 4, 2, -1, 1, 3])
+TOKEN_ID = np.array([0, 0, 1, 1, 2, 2])
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class UnpermuteGradArgs(ctypes.Structure):
+    _fields_ = [
+        *((f"input{i}", ctypes.POINTER(DLTensor)) for i in range(6)),
+        ("restore_shape", ctypes.c_void_p),
+        ("drop_and_pad", ctypes.c_bool),
+        ("output0", ctypes.POINTER(DLTensor)),
+        ("output1", ctypes.POINTER(DLTensor)),
+    ]
+
+
+CODES = {"f": 2, "i": 0, "b": 6}
+
+
+def dltensor(array: np.ndarray) -> DLTensor:
+    tensor = DLTensor(array.ctypes.data, (1, 0), array.ndim)
+    tensor.code, tensor.bits, tensor.lanes = CODES[array.dtype.kind], 8 * array.itemsize, 1
+    tensor.kept = (ctypes.c_int64 * array.ndim)(*array.shape)
+    tensor.shape = ctypes.addressof(tensor.kept)
+    return tensor
+
+
+def seconds(call, rounds: int = 1000, calls: int = 100) -> float:
+    call()
+    return min(timeit.repeat(call, number=calls, repeat=rounds)) / calls
+
+
+def bare_call() -> float:
+    """The C function with everything prepared, less what an empty ctypes call takes."""
+    arrays = [G, OUT_INDEX, TOKEN_ID, MAP, X, PROBS, np.empty_like(X), np.empty_like(PROBS)]
+    tensors = [dltensor(array) for array in arrays]
+    args = UnpermuteGradArgs()
+    for i in range(6):
+        setattr(args, f"input{i}", ctypes.pointer(tensors[i]))
+    args.output0, args.output1 = ctypes.pointer(tensors[6]), ctypes.pointer(tensors[7])
+    library = ctypes.PyDLL(_library.library._name)
+    run = library.moetoken_unpermute_grad
+    run.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    empty = library.moetoken_version  # takes no arguments and ignores these
+    empty.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    address = ctypes.addressof(args)
+    assert run(address, None) == 0
+    return seconds(lambda: run(address, None)) - seconds(lambda: empty(address, None))
+
+
+def numpy_calls():
+    keywords = dict(routing_map=MAP, permuted_tokens=X, probs=PROBS)
+    out = (np.empty_like(X), np.empty_like(PROBS))
+    yield "numpy", lambda: moetoken.unpermute_grad(G, OUT_INDEX, TOKEN_ID, **keywords)
+    yield (
+        "numpy, out=",
+        lambda: moetoken.unpermute_grad(G, OUT_INDEX, TOKEN_ID, out=out, **keywords),
+    )
+
+
+def torch_calls():
+    try:
+        import torch
+
+        import moetoken.torch
+    except ImportError:
+        return
+    g, x, probs, indices, token_id, routing_map = (
+        torch.from_numpy(a) for a in (G, X, PROBS, OUT_INDEX, TOKEN_ID, MAP)
+    )
+    keywords = dict(routing_map=routing_map, permuted_tokens=x, probs=probs)
+    yield "torch", lambda: moetoken.torch.unpermute_grad(g, indices, token_id, **keywords)
+
+
+def jax_calls():
+    try:
+        import jax
+
+        import moetoken.jax
+    except ImportError:
+        return
+    arrays = [jax.numpy.asarray(a) for a in (G, OUT_INDEX, TOKEN_ID, MAP, X, PROBS)]
+    run = jax.jit(
+        lambda g, index, token_id, routing_map, x, probs: moetoken.jax.unpermute_grad(
+            g, index, token_id, routing_map=routing_map, permuted_tokens=x, probs=probs
+        )
+    )
+    yield "jax, jit", lambda: run(*arrays)[0].block_until_ready()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    as_json = parser.parse_args().json
+    bare = bare_call()
+    results = [("C alone", bare)]
+    for calls in (numpy_calls, torch_calls, jax_calls):
+        results += [(name, seconds(call)) for name, call in calls()]
+    for name, value in results:
+        cost = value - bare if name != "C alone" else 0.0
+        if as_json:
+            print(json.dumps({"call": name, "seconds": value, "fixed_cost_seconds": cost}))
+        else:
+            print(f"{name:12} {value * 1e6:7.2f} us a call, fixed cost {cost * 1e6:6.2f} us")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+/* array_view.c - asks a Python array for its memory: NumPy's C array interface, DLPack (the C
+ * exchange table, else the capsule), or the buffer protocol, whichever it has, in this order. */
+#include "array_view.h"
+
+#include <stdint.h>
+
+#define DLPACK_BOOL 6 /* kDLBool and the types below: headers before 0.8 leave them unnamed */
+#define DLPACK_NO_TYPE                                                                             \
+    ((DLDataType){255, 0, 0}) /* refused by the library with a message that names the argument */
+
+/* What an array's __array_struct__ capsule points to (NumPy's array interface, version 3). */
+struct array_interface {
+    int two, ndim;
+    char kind;
+    int itemsize, flags;
+    intptr_t *shape, *strides;
+    void *data;
+    PyObject *description;
+};
+enum {
+    ARRAY_INTERFACE_NATIVE_ORDER = 0x200,
+    ARRAY_INTERFACE_WRITEABLE = 0x400
+};
+
+/* DLPack since 1.0: what a "dltensor_versioned" capsule points to. */
+struct dlpack_version {
+    uint32_t major, minor;
+};
+struct dlpack_versioned_tensor {
+    struct dlpack_version version;
+    void *manager;
+    void (*deleter)(struct dlpack_versioned_tensor *self);
+    uint64_t flags;
+    DLTensor tensor;
+};
+#define DLPACK_READ_ONLY 1u
+
+/* DLPack since 1.3: a table of C functions, found at the type's __dlpack_c_exchange_api__. */
+struct dlpack_exchange_header {
+    struct dlpack_version version;
+    struct dlpack_exchange_header *previous;
+};
+struct dlpack_exchange_table {
+    struct dlpack_exchange_header header;
+    int (*allocate)(void);
+    int (*to_managed)(void);
+    int (*from_managed)(void);
+    int (*to_tensor)(void *object, DLTensor *tensor); /* may be NULL; borrowed from the object */
+};
+
+static struct {
+    PyObject *numpy_array;
+    PyObject *array_struct, *dtype, *name, *dlpack, *exchange_api; /* attribute names */
+    PyObject *no_arguments, *max_version;
+    PyObject *bfloat16; /* ml_dtypes' dtype, once one has been seen */
+} python;
+
+bool array_view_setup(PyObject *numpy_array)
+{
+    Py_IncRef(numpy_array);
+    python.numpy_array = numpy_array;
+    python.array_struct = PyUnicode_InternFromString("__array_struct__");
+    python.dtype = PyUnicode_InternFromString("dtype");
+    python.name = PyUnicode_InternFromString("name");
+    python.dlpack = PyUnicode_InternFromString("__dlpack__");
+    python.exchange_api = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
+    python.no_arguments = PyTuple_New(0);
+    python.max_version = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
+    return python.array_struct && python.dtype && python.name && python.dlpack &&
+           python.exchange_api && python.no_arguments && python.max_version;
+}
+
+static enum array_view_result refuse_read_only(const char *name)
+{
+    PyErr_Format(PyExc_ValueError, "%s is read-only, expected an array that can be written to",
+                 name);
+    return ARRAY_VIEW_ERROR;
+}
+
+/* An attribute, or NULL without an exception when there is none. */
+static PyObject *find_attribute(PyObject *object, PyObject *name)
+{
+    PyObject *value = PyObject_GetAttr(object, name);
+    if (!value)
+        PyErr_Clear();
+    return value;
+}
+
+/* Shape and strides in bytes -> the view's own, in elements. Strides that move nothing are 0. */
+static enum array_view_result take_shape(struct array_view *view, int ndim, intptr_t itemsize,
+                                         const intptr_t *shape, const intptr_t *strides)
+{
+    DLTensor *tensor = &view->tensor;
+    tensor->ndim = ndim;
+    tensor->shape = view->shape;
+    if (ndim > ARRAY_VIEW_MAX_NDIM || itemsize <= 0)
+        return ARRAY_VIEW_OK; /* refused for its rank or type before the shape is read */
+    bool empty = false;
+    for (int dim = 0; dim < ndim; dim++) {
+        view->shape[dim] = shape[dim];
+        empty |= shape[dim] == 0;
+    }
+    if (!strides)
+        return ARRAY_VIEW_OK;
+    tensor->strides = view->strides;
+    for (int dim = 0; dim < ndim; dim++) {
+        bool moves = !empty && shape[dim] > 1;
+        if (moves && (strides[dim] < 0 || strides[dim] % itemsize))
+            return ARRAY_VIEW_STRIDES;
+        view->strides[dim] = moves ? strides[dim] / itemsize : 0;
+    }
+    return ARRAY_VIEW_OK;
+}
+
+static DLDataType dlpack_type(int code, intptr_t itemsize)
+{
+    return (DLDataType){(uint8_t)code, (uint8_t)(itemsize > 16 ? 0 : itemsize * 8), 1};
+}
+
+/* NumPy has no kind of its own for bfloat16: ml_dtypes' type is told by its name. */
+static bool is_bfloat16(PyObject *array)
+{
+    PyObject *dtype = find_attribute(array, python.dtype);
+    if (!dtype)
+        return false;
+    bool found = dtype == python.bfloat16;
+    PyObject *name = found ? NULL : find_attribute(dtype, python.name);
+    if (name && PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0) {
+        found = true;
+        Py_IncRef(dtype);
+        python.bfloat16 = dtype;
+    }
+    if (name)
+        Py_DecRef(name);
+    Py_DecRef(dtype);
+    return found;
+}
+
+static DLDataType array_interface_type(const struct array_interface *array, PyObject *object)
+{
+    if (!(array->flags & ARRAY_INTERFACE_NATIVE_ORDER) && array->itemsize > 1)
+        return DLPACK_NO_TYPE;
+    switch (array->kind) {
+    case 'f':
+        return dlpack_type(kDLFloat, array->itemsize);
+    case 'i':
+        return dlpack_type(kDLInt, array->itemsize);
+    case 'u':
+        return dlpack_type(kDLUInt, array->itemsize);
+    case 'b':
+        return dlpack_type(DLPACK_BOOL, array->itemsize);
+    default:
+        if (array->itemsize == 2 && is_bfloat16(object))
+            return dlpack_type(kDLBfloat, 2);
+        return DLPACK_NO_TYPE;
+    }
+}
+
+static enum array_view_result open_array_interface(struct array_view *view, PyObject *object,
+                                                   const char *name, bool writes)
+{
+    view->keeper = PyObject_GetAttr(object, python.array_struct);
+    if (!view->keeper)
+        return ARRAY_VIEW_ERROR;
+    const struct array_interface *array = PyCapsule_GetPointer(view->keeper, NULL);
+    if (!array)
+        return ARRAY_VIEW_ERROR;
+    if (writes && !(array->flags & ARRAY_INTERFACE_WRITEABLE))
+        return refuse_read_only(name);
+    view->tensor.data = array->data;
+    view->tensor.dtype = array_interface_type(array, object);
+    return take_shape(view, array->ndim, array->itemsize, array->shape, array->strides);
+}
+
+/* The type's DLPack exchange table, or NULL without an exception. */
+static const struct dlpack_exchange_table *find_exchange_table(PyObject *object)
+{
+    PyObject *type = PyObject_Type(object);
+    PyObject *capsule = type ? find_attribute(type, python.exchange_api) : NULL;
+    const struct dlpack_exchange_header *header = NULL;
+    if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
+        header = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    while (header && header->version.major != 1)
+        header = header->previous;
+    if (capsule)
+        Py_DecRef(capsule);
+    if (type)
+        Py_DecRef(type);
+    return (const struct dlpack_exchange_table *)header; /* lives as long as the process */
+}
+
+static enum array_view_result open_capsule(struct array_view *view, const char *name, bool writes)
+{
+    if (PyCapsule_IsValid(view->keeper, "dltensor_versioned")) {
+        const struct dlpack_versioned_tensor *managed =
+            PyCapsule_GetPointer(view->keeper, "dltensor_versioned");
+        if (managed->version.major > 1) {
+            PyErr_Format(PyExc_BufferError, "%s has DLPack version %u, expected at most 1", name,
+                         (unsigned)managed->version.major);
+            return ARRAY_VIEW_ERROR;
+        }
+        if (writes && managed->flags & DLPACK_READ_ONLY)
+            return refuse_read_only(name);
+        view->tensor = managed->tensor;
+        return ARRAY_VIEW_OK;
+    }
+    const DLManagedTensor *managed = PyCapsule_GetPointer(view->keeper, "dltensor");
+    if (!managed)
+        return ARRAY_VIEW_ERROR;
+    view->tensor = managed->dl_tensor;
+    return ARRAY_VIEW_OK;
+}
+
+/* object.__dlpack__(max_version=(1, 0)), or without argument where that is not known yet. */
+static enum array_view_result open_dlpack(struct array_view *view, PyObject *method,
+                                          const char *name, bool writes)
+{
+    view->keeper = PyObject_Call(method, python.no_arguments, python.max_version);
+    if (!view->keeper && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        view->keeper = PyObject_Call(method, python.no_arguments, NULL);
+    }
+    return view->keeper ? open_capsule(view, name, writes) : ARRAY_VIEW_ERROR;
+}
+
+static DLDataType buffer_type(const Py_buffer *buffer)
+{
+    const char *format = buffer->format ? buffer->format : "B";
+    if (*format == '@' || *format == '=' || *format == '<')
+        format++;
+    if (format[0] == '\0' || format[1] != '\0')
+        return DLPACK_NO_TYPE;
+    switch (format[0]) {
+    case '?':
+        return dlpack_type(DLPACK_BOOL, buffer->itemsize);
+    case 'e':
+    case 'f':
+    case 'd':
+        return dlpack_type(kDLFloat, buffer->itemsize);
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q':
+    case 'n':
+        return dlpack_type(kDLInt, buffer->itemsize);
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q':
+    case 'N':
+        return dlpack_type(kDLUInt, buffer->itemsize);
+    default:
+        return DLPACK_NO_TYPE;
+    }
+}
+
+static enum array_view_result open_buffer(struct array_view *view, PyObject *object,
+                                          const char *name, bool writes)
+{
+    if (PyObject_GetBuffer(object, &view->buffer, PyBUF_RECORDS_RO) != 0) {
+        view->buffer.obj = NULL;
+        PyErr_Format(PyExc_TypeError,
+                     "%s is no array, expected an object with DLPack or the buffer protocol", name);
+        return ARRAY_VIEW_ERROR;
+    }
+    if (writes && view->buffer.readonly)
+        return refuse_read_only(name);
+    view->tensor.data = view->buffer.buf;
+    view->tensor.dtype = buffer_type(&view->buffer);
+    return take_shape(view, view->buffer.ndim, view->buffer.itemsize, view->buffer.shape,
+                      view->buffer.strides);
+}
+
+enum array_view_result array_view_open(struct array_view *view, PyObject *object, const char *name,
+                                       bool writes)
+{
+    view->keeper = NULL;
+    view->buffer.obj = NULL;
+    view->tensor = (DLTensor){.device = {kDLCPU, 0}};
+    if (object == Py_None)
+        return ARRAY_VIEW_ABSENT;
+    PyObject *type = PyObject_Type(object); /* held by the object */
+    Py_DecRef(type);
+    if (type == python.numpy_array)
+        return open_array_interface(view, object, name, writes);
+    const struct dlpack_exchange_table *table = find_exchange_table(object);
+    if (table && table->to_tensor)
+        return table->to_tensor(object, &view->tensor) ? ARRAY_VIEW_ERROR : ARRAY_VIEW_OK;
+    if (PyCapsule_IsValid(object, "dltensor") || PyCapsule_IsValid(object, "dltensor_versioned")) {
+        Py_IncRef(object);
+        view->keeper = object;
+        return open_capsule(view, name, writes);
+    }
+    PyObject *found = find_attribute(object, python.array_struct);
+    if (found) { /* NumPy's subclasses, and what behaves like NumPy */
+        Py_DecRef(found);
+        return open_array_interface(view, object, name, writes);
+    }
+    found = find_attribute(object, python.dlpack);
+    if (!found)
+        return open_buffer(view, object, name, writes);
+    enum array_view_result result = open_dlpack(view, found, name, writes);
+    Py_DecRef(found);
+    return result;
+}
+
+void array_view_close(struct array_view *view)
+{
+    if (view->keeper)
+        Py_DecRef(view->keeper);
+    if (view->buffer.obj)
+        PyBuffer_Release(&view->buffer);
+}

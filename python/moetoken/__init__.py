@@ -1,0 +1,29 @@
+"""Sends tokens to experts and adds their answers up again, forward and backward, on the CPU.
+
+A mixture-of-experts layer sends each token to a few experts (:func:`permute`), lets every expert
+work on its rows, and adds the answers up again, weighted (:func:`unpermute`). Each has its
+gradient: :func:`permute_grad` and :func:`unpermute_grad`.
+
+The functions here take and return NumPy arrays; inputs may be anything that lends its memory
+through DLPack or the buffer protocol. ``moetoken.torch`` has the operators for PyTorch,
+``moetoken.jax`` for JAX. Results have the same bits on every instruction set and with every number
+of threads; any number of Python threads may call at once.
+"""
+
+from ._files import Case, load, save
+from ._library import isa, version
+from ._operators import permute, permute_grad, unpermute, unpermute_grad
+
+__all__ = [
+    "Case",
+    "isa",
+    "load",
+    "permute",
+    "permute_grad",
+    "save",
+    "unpermute",
+    "unpermute_grad",
+    "version",
+]
+
+__version__ = version()
