@@ -5,8 +5,7 @@
 set -eu
 tool=$1
 venv=$2
-log=$venv.log
-mkdir -p "$(dirname "$venv")"
+log=$venv/pip.log
 [ -x "$venv/bin/pip" ] || python3 -m venv "$venv"
 if ! "$venv/bin/pip" install -q '.[test]' >"$log" 2>&1; then
     tail -n 40 "$log"

@@ -248,7 +248,7 @@ static void overflowing_stride(struct broken *broken, int tensor)
 }
 
 /* Where two tensors that overlap meet nothing else. */
-static char place[1 << 16];
+static char apart[1 << 16];
 
 static void over_the_first_output(struct broken *broken, int tensor)
 {
@@ -256,7 +256,7 @@ static void over_the_first_output(struct broken *broken, int tensor)
         family_case_free(&broken->family);
         return;
     }
-    broken->dl[tensor].data = broken->dl[OUTPUT].data = place;
+    broken->dl[tensor].data = broken->dl[OUTPUT].data = apart;
     refused_by_check_too(broken, MOETOKEN_ERR_OVERLAP, broken->name[OUTPUT], broken->name[tensor],
                          NULL);
 }
@@ -267,7 +267,7 @@ static void over_the_second_output(struct broken *broken, int tensor)
         family_case_free(&broken->family);
         return;
     }
-    broken->dl[tensor].data = broken->dl[OUTPUT + 1].data = place;
+    broken->dl[tensor].data = broken->dl[OUTPUT + 1].data = apart;
     refused_by_check_too(broken, MOETOKEN_ERR_OVERLAP, broken->name[OUTPUT + 1],
                          broken->name[tensor], NULL);
 }
