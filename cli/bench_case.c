@@ -208,7 +208,7 @@ bool bench_case_generate(struct bench_case *bench, struct arena *arena,
     for (int i = 0; placed && i < bench->inputs_count; i++) {
         struct bench_tensor *tensor = &bench->tensors[i];
         if (is_rows(tensor, bench->hidden))
-            fill_rows(tensor, random_key(settings->seed, (uint64_t)(100 + i)));
+            fill_rows(tensor, random_key(settings->seed, 100 + (uint64_t)i));
         else
             fill_case_tensor(&plan, (size_t)i, &tensor->tensor, &progress);
     }
