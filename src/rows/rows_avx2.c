@@ -25,15 +25,22 @@ ROW_INLINE __m256i load_32_bytes(const void *from)
 
 ROW_INLINE void store_32_bytes(char *to, __m256i value, int store)
 {
-    if (store == STORE_STREAMING)
+    __m128i *halves = (__m128i *)(void *)to;
+    if (store == STORE_STREAMING) {
         _mm256_stream_si256((__m256i *)(void *)to, value);
-    else
+    } else if (store == STORE_STREAMING_16) {
+        _mm_stream_si128(halves, _mm256_castsi256_si128(value));
+        _mm_stream_si128(halves + 1, _mm256_extracti128_si256(value, 1));
+    } else {
         _mm256_storeu_si256((__m256i *)(void *)to, value);
+    }
 }
 
 ROW_INLINE int store_kind(const char *out, bool streaming)
 {
-    return streaming && (uintptr_t)out % 32 == 0 ? STORE_STREAMING : STORE_CACHED;
+    if (!streaming || (uintptr_t)out % 16 != 0)
+        return STORE_CACHED;
+    return (uintptr_t)out % 32 == 0 ? STORE_STREAMING : STORE_STREAMING_16;
 }
 
 /* The bfloat16 at the even and the odd places of a register, as float32. */
@@ -136,6 +143,27 @@ ROW_INLINE struct lanes lanes_zero(void)
     return (struct lanes){{zero, zero, zero, zero, zero, zero, zero, zero}};
 }
 
+ROW_INLINE struct lanes lanes_load(const double *from)
+{
+    return (struct lanes){{_mm256_load_pd(from), _mm256_load_pd(from + 4), _mm256_load_pd(from + 8),
+                           _mm256_load_pd(from + 12), _mm256_load_pd(from + 16),
+                           _mm256_load_pd(from + 20), _mm256_load_pd(from + 24),
+                           _mm256_load_pd(from + 28)}};
+}
+
+ROW_INLINE void lanes_store(double *to, struct lanes lanes)
+{
+    _mm256_store_pd(to, lanes.sum[0]);
+    _mm256_store_pd(to + 4, lanes.sum[1]);
+    _mm256_store_pd(to + 8, lanes.sum[2]);
+    _mm256_store_pd(to + 12, lanes.sum[3]);
+    _mm256_store_pd(to + 16, lanes.sum[4]);
+    _mm256_store_pd(to + 20, lanes.sum[5]);
+    _mm256_store_pd(to + 24, lanes.sum[6]);
+    _mm256_store_pd(to + 28, lanes.sum[7]);
+}
+
+/* The sum of two elements that are 2 apart, and then 1. */
 ROW_INLINE __m128d add_halves(__m256d sum)
 {
     return _mm_add_pd(_mm256_castpd256_pd128(sum), _mm256_extractf128_pd(sum, 1));
@@ -199,19 +227,28 @@ ROW_INLINE void exact_begin(int type)
         _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
 }
 
-ROW_INLINE bool exact_end(int type, struct lanes *lanes)
+ROW_INLINE bool exact_end(int type, const void *sums)
 {
     if (always_exact(type))
         return true;
-    /* Nothing that the lanes depend on may be moved behind the reading of the notes. */
-    __asm__ volatile(""
-                     : "+x"(lanes->sum[0]), "+x"(lanes->sum[1]), "+x"(lanes->sum[2]),
-                       "+x"(lanes->sum[3]), "+x"(lanes->sum[4]), "+x"(lanes->sum[5]),
-                       "+x"(lanes->sum[6]), "+x"(lanes->sum[7]));
+    /* No product may be moved behind the reading of the notes. */
+    __asm__ volatile("" : : "r"(sums) : "memory");
     return (_mm_getcsr() & (_MM_EXCEPT_OVERFLOW | _MM_EXCEPT_UNDERFLOW)) == 0;
 }
 
 /* ---- a block of one slot -------------------------------------------------------------------- */
+
+/* float16 is converted on the very pipe that widens the products. */
+ROW_INLINE bool decodes(int type)
+{
+    return type == MOETOKEN_TOKEN_F16;
+}
+
+ROW_INLINE void decode_block(int type, const char *token, float *single)
+{
+    for (int quarter = 0; quarter < 4; quarter++)
+        _mm256_store_ps(single + 8 * quarter, quarter_single(type, token, quarter));
+}
 
 ROW_INLINE __m256 scaled_single(__m256 single, __m256 weight, int care)
 {
@@ -219,12 +256,14 @@ ROW_INLINE __m256 scaled_single(__m256 single, __m256 weight, int care)
     return care == WITH_CARE ? canonical_single(product) : product;
 }
 
-ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, int half, const char *in,
-                                const char *token, double weight, char *out, __m256d *sum)
+ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, bool decoded, int half,
+                                const char *in, const char *token, double weight, char *out,
+                                __m256d *sum)
 {
     const __m256 w = _mm256_set1_ps((float)weight);
-    __m256 first = quarter_single(type, token, 2 * half);
-    __m256 second = quarter_single(type, token, 2 * half + 1);
+    const int token_type = decoded ? MOETOKEN_TOKEN_F32 : type;
+    __m256 first = quarter_single(token_type, token, 2 * half);
+    __m256 second = quarter_single(token_type, token, 2 * half + 1);
     if (verbs & VERB_DOT) {
         add_products(type, care, quarter_single(type, in, 2 * half), first, sum);
         add_products(type, care, quarter_single(type, in, 2 * half + 1), second, sum + 2);
@@ -263,7 +302,7 @@ ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, const char *in,
     }
 }
 
-ROW_INLINE void row_block(int type, int verbs, int care, int store, const char *in,
+ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded, const char *in,
                           const char *token, double weight, char *out, struct lanes *lanes)
 {
     __m256d *sum = lanes->sum;
@@ -285,8 +324,8 @@ ROW_INLINE void row_block(int type, int verbs, int care, int store, const char *
         row_eighth_f64(verbs, store, 7, in, token, weight, out, &sum[7]);
         break;
     default:
-        row_half_16_bit(type, verbs, care, store, 0, in, token, weight, out, &sum[0]);
-        row_half_16_bit(type, verbs, care, store, 1, in, token, weight, out, &sum[4]);
+        row_half_16_bit(type, verbs, care, store, decoded, 0, in, token, weight, out, &sum[0]);
+        row_half_16_bit(type, verbs, care, store, decoded, 1, in, token, weight, out, &sum[4]);
         break;
     }
 }
@@ -331,23 +370,24 @@ ROW_INLINE void sums_add(int type, const char *in, double weight, struct sums *s
     sums_add_quarter(type, in, weight, 3, sums);
 }
 
-ROW_INLINE void sums_store(int type, struct sums sums, char *out)
+ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
 {
     if (type == MOETOKEN_TOKEN_F64) {
         for (int part = 0; part < 8; part++)
-            _mm256_storeu_pd((double *)(void *)out + 4 * part, canonical_wide(sums.wide[part]));
+            store_32_bytes(out + 32 * part, _mm256_castpd_si256(canonical_wide(sums.wide[part])),
+                           store);
         return;
     }
     __m256 a = canonical_single(sums.single[0]), b = canonical_single(sums.single[1]);
     __m256 c = canonical_single(sums.single[2]), d = canonical_single(sums.single[3]);
     if (is_16_bit(type)) {
-        store_32_bytes(out, round_to_16_bit(type, a, b), STORE_CACHED);
-        store_32_bytes(out + 32, round_to_16_bit(type, c, d), STORE_CACHED);
+        store_32_bytes(out, round_to_16_bit(type, a, b), store);
+        store_32_bytes(out + 32, round_to_16_bit(type, c, d), store);
     } else {
-        _mm256_storeu_ps((float *)(void *)out, a);
-        _mm256_storeu_ps((float *)(void *)out + 8, b);
-        _mm256_storeu_ps((float *)(void *)out + 16, c);
-        _mm256_storeu_ps((float *)(void *)out + 24, d);
+        store_32_bytes(out, _mm256_castps_si256(a), store);
+        store_32_bytes(out + 32, _mm256_castps_si256(b), store);
+        store_32_bytes(out + 64, _mm256_castps_si256(c), store);
+        store_32_bytes(out + 96, _mm256_castps_si256(d), store);
     }
 }
 

@@ -30,15 +30,24 @@ ROW_INLINE __m512i load_64_bytes(const void *from)
 
 ROW_INLINE void store_64_bytes(char *to, __m512i value, int store)
 {
-    if (store == STORE_STREAMING)
+    __m128i *quarters = (__m128i *)(void *)to;
+    if (store == STORE_STREAMING) {
         _mm512_stream_si512((void *)to, value);
-    else
+    } else if (store == STORE_STREAMING_16) {
+        _mm_stream_si128(quarters, _mm512_extracti32x4_epi32(value, 0));
+        _mm_stream_si128(quarters + 1, _mm512_extracti32x4_epi32(value, 1));
+        _mm_stream_si128(quarters + 2, _mm512_extracti32x4_epi32(value, 2));
+        _mm_stream_si128(quarters + 3, _mm512_extracti32x4_epi32(value, 3));
+    } else {
         _mm512_storeu_si512((void *)to, value);
+    }
 }
 
 ROW_INLINE int store_kind(const char *out, bool streaming)
 {
-    return streaming && (uintptr_t)out % 64 == 0 ? STORE_STREAMING : STORE_CACHED;
+    if (!streaming || (uintptr_t)out % 16 != 0)
+        return STORE_CACHED;
+    return (uintptr_t)out % 64 == 0 ? STORE_STREAMING : STORE_STREAMING_16;
 }
 
 /* NaN as the positive quiet NaN without payload. */
@@ -147,6 +156,20 @@ ROW_INLINE struct lanes lanes_zero(void)
     return (struct lanes){{zero, zero, zero, zero}};
 }
 
+ROW_INLINE struct lanes lanes_load(const double *from)
+{
+    return (struct lanes){{_mm512_load_pd(from), _mm512_load_pd(from + 8),
+                           _mm512_load_pd(from + 16), _mm512_load_pd(from + 24)}};
+}
+
+ROW_INLINE void lanes_store(double *to, struct lanes lanes)
+{
+    _mm512_store_pd(to, lanes.sum[0]);
+    _mm512_store_pd(to + 8, lanes.sum[1]);
+    _mm512_store_pd(to + 16, lanes.sum[2]);
+    _mm512_store_pd(to + 24, lanes.sum[3]);
+}
+
 /* The sum of a register's elements: those 4 apart first, then 2, then 1. */
 ROW_INLINE double add_elements(__m512d sum)
 {
@@ -165,6 +188,20 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return add_elements(_mm512_add_pd(a, b));
 }
 
+/* Decoding is cheap here. */
+ROW_INLINE bool decodes(int type)
+{
+    (void)type;
+    return false;
+}
+
+ROW_INLINE void decode_block(int type, const char *token, float *single)
+{
+    (void)type;
+    (void)token;
+    (void)single;
+}
+
 ROW_INLINE bool always_exact(int type)
 {
     (void)type;
@@ -176,10 +213,10 @@ ROW_INLINE void exact_begin(int type)
     (void)type;
 }
 
-ROW_INLINE bool exact_end(int type, struct lanes *lanes)
+ROW_INLINE bool exact_end(int type, const void *sums)
 {
     (void)type;
-    (void)lanes;
+    (void)sums;
     return true;
 }
 
@@ -228,9 +265,10 @@ ROW_INLINE void row_quarter_f64(int verbs, int store, int quarter, const char *i
     }
 }
 
-ROW_INLINE void row_block(int type, int verbs, int care, int store, const char *in,
+ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded, const char *in,
                           const char *token, double weight, char *out, struct lanes *lanes)
 {
+    (void)decoded;
     if (type == MOETOKEN_TOKEN_F64) {
         row_quarter_f64(verbs, store, 0, in, token, weight, out, &lanes->sum[0]);
         row_quarter_f64(verbs, store, 1, in, token, weight, out, &lanes->sum[1]);
@@ -279,19 +317,21 @@ ROW_INLINE void sums_add(int type, const char *in, double weight, struct sums *s
     sums_add_half(type, in, weight, 1, sums);
 }
 
-ROW_INLINE void sums_store(int type, struct sums sums, char *out)
+ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
 {
     if (type == MOETOKEN_TOKEN_F64) {
-        for (int quarter = 0; quarter < 4; quarter++)
-            _mm512_storeu_pd(out + 64 * quarter, canonical_wide(sums.wide[quarter]));
+        for (int quarter = 0; quarter < 4; quarter++) {
+            __m512d sum = canonical_wide(sums.wide[quarter]);
+            store_64_bytes(out + 64 * quarter, _mm512_castpd_si512(sum), store);
+        }
         return;
     }
     __m512 first = canonical_single(sums.single[0]), second = canonical_single(sums.single[1]);
     if (is_16_bit(type)) {
-        store_64_bytes(out, round_to_16_bit(type, first, second), STORE_CACHED);
+        store_64_bytes(out, round_to_16_bit(type, first, second), store);
     } else {
-        _mm512_storeu_ps(out, first);
-        _mm512_storeu_ps(out + 64, second);
+        store_64_bytes(out, _mm512_castps_si512(first), store);
+        store_64_bytes(out + 64, _mm512_castps_si512(second), store);
     }
 }
 

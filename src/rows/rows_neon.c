@@ -125,6 +125,35 @@ ROW_INLINE struct lanes lanes_zero(void)
                            zero, zero, zero, zero}};
 }
 
+ROW_INLINE struct lanes lanes_load(const double *from)
+{
+    return (struct lanes){
+        {vld1q_f64(from + 0), vld1q_f64(from + 2), vld1q_f64(from + 4), vld1q_f64(from + 6),
+         vld1q_f64(from + 8), vld1q_f64(from + 10), vld1q_f64(from + 12), vld1q_f64(from + 14),
+         vld1q_f64(from + 16), vld1q_f64(from + 18), vld1q_f64(from + 20), vld1q_f64(from + 22),
+         vld1q_f64(from + 24), vld1q_f64(from + 26), vld1q_f64(from + 28), vld1q_f64(from + 30)}};
+}
+
+ROW_INLINE void lanes_store(double *to, struct lanes lanes)
+{
+    vst1q_f64(to + 0, lanes.sum[0]);
+    vst1q_f64(to + 2, lanes.sum[1]);
+    vst1q_f64(to + 4, lanes.sum[2]);
+    vst1q_f64(to + 6, lanes.sum[3]);
+    vst1q_f64(to + 8, lanes.sum[4]);
+    vst1q_f64(to + 10, lanes.sum[5]);
+    vst1q_f64(to + 12, lanes.sum[6]);
+    vst1q_f64(to + 14, lanes.sum[7]);
+    vst1q_f64(to + 16, lanes.sum[8]);
+    vst1q_f64(to + 18, lanes.sum[9]);
+    vst1q_f64(to + 20, lanes.sum[10]);
+    vst1q_f64(to + 22, lanes.sum[11]);
+    vst1q_f64(to + 24, lanes.sum[12]);
+    vst1q_f64(to + 26, lanes.sum[13]);
+    vst1q_f64(to + 28, lanes.sum[14]);
+    vst1q_f64(to + 30, lanes.sum[15]);
+}
+
 /* Lane j += lane j+16, then j+8, j+4, j+2, j+1. After the first two steps 8 lanes are left: with
  * bfloat16 {0,2} {4,6} {1,3} {5,7}, else {0,1} {2,3} {4,5} {6,7}. */
 ROW_INLINE double lanes_total(int type, struct lanes lanes)
@@ -139,6 +168,20 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return vpaddd_f64(vaddq_f64(vaddq_f64(a, c), vaddq_f64(b, d)));
 }
 
+/* Decoding is cheap here. */
+ROW_INLINE bool decodes(int type)
+{
+    (void)type;
+    return false;
+}
+
+ROW_INLINE void decode_block(int type, const char *token, float *single)
+{
+    (void)type;
+    (void)token;
+    (void)single;
+}
+
 ROW_INLINE bool always_exact(int type)
 {
     (void)type;
@@ -150,10 +193,10 @@ ROW_INLINE void exact_begin(int type)
     (void)type;
 }
 
-ROW_INLINE bool exact_end(int type, struct lanes *lanes)
+ROW_INLINE bool exact_end(int type, const void *sums)
 {
     (void)type;
-    (void)lanes;
+    (void)sums;
     return true;
 }
 
@@ -233,9 +276,10 @@ ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, const char *in,
                        vreinterpretq_u16_f64(canonical_wide(vmulq_f64(w, high))), store);
 }
 
-ROW_INLINE void row_block(int type, int verbs, int care, int store, const char *in,
+ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded, const char *in,
                           const char *token, double weight, char *out, struct lanes *lanes)
 {
+    (void)decoded;
     float64x2_t *sum = lanes->sum;
     if (type != MOETOKEN_TOKEN_F64) {
         row_half(type, verbs, care, store, 0, in, token, weight, out, &sum[0]);
@@ -296,35 +340,34 @@ ROW_INLINE void sums_add(int type, const char *in, double weight, struct sums *s
     sums_add_eighth(type, in, weight, 7, sums);
 }
 
-/* Two eighths of the result. */
-ROW_INLINE void sums_store_quarter(int type, const struct sums *sums, int quarter, char *out)
+/* Four eighths of the result. */
+ROW_INLINE void sums_store_half(int type, const struct sums *sums, int half, char *out, int store)
 {
     if (type == MOETOKEN_TOKEN_F64) {
-        const float64x2_t *sum = &sums->wide[4 * quarter];
-        double *to = (double *)(void *)out + 8 * quarter;
-        vst1q_f64(to, canonical_wide(sum[0]));
-        vst1q_f64(to + 2, canonical_wide(sum[1]));
-        vst1q_f64(to + 4, canonical_wide(sum[2]));
-        vst1q_f64(to + 6, canonical_wide(sum[3]));
+        const float64x2_t *sum = &sums->wide[8 * half];
+        for (int pair = 0; pair < 4; pair++)
+            store_32_bytes(out + 128 * half + 32 * pair,
+                           vreinterpretq_u16_f64(canonical_wide(sum[2 * pair])),
+                           vreinterpretq_u16_f64(canonical_wide(sum[2 * pair + 1])), store);
         return;
     }
-    float32x4_t first = canonical_single(sums->single[2 * quarter]);
-    float32x4_t second = canonical_single(sums->single[2 * quarter + 1]);
+    const float32x4_t *sum = &sums->single[4 * half];
+    float32x4_t a = canonical_single(sum[0]), b = canonical_single(sum[1]);
+    float32x4_t c = canonical_single(sum[2]), d = canonical_single(sum[3]);
     if (is_16_bit(type)) {
-        uint16x8_t rounded = round_to_16_bit(type, first, second);
-        vst1q_u8((uint8_t *)out + 16 * quarter, vreinterpretq_u8_u16(rounded));
+        store_32_bytes(out + 32 * half, round_to_16_bit(type, a, b), round_to_16_bit(type, c, d),
+                       store);
     } else {
-        vst1q_u8((uint8_t *)out + 32 * quarter, vreinterpretq_u8_f32(first));
-        vst1q_u8((uint8_t *)out + 32 * quarter + 16, vreinterpretq_u8_f32(second));
+        store_32_bytes(out + 64 * half, vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b), store);
+        store_32_bytes(out + 64 * half + 32, vreinterpretq_u16_f32(c), vreinterpretq_u16_f32(d),
+                       store);
     }
 }
 
-ROW_INLINE void sums_store(int type, struct sums sums, char *out)
+ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
 {
-    sums_store_quarter(type, &sums, 0, out);
-    sums_store_quarter(type, &sums, 1, out);
-    sums_store_quarter(type, &sums, 2, out);
-    sums_store_quarter(type, &sums, 3, out);
+    sums_store_half(type, &sums, 0, out, store);
+    sums_store_half(type, &sums, 1, out, store);
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */

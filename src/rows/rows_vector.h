@@ -23,10 +23,12 @@ enum {
     WITH_CARE
 };
 
-/* How a row is written. */
+/* How a row is written: through the caches, past them in whole registers, or past them in pieces of
+ * 16 bytes, for rows with no better alignment than malloc's. */
 enum {
     STORE_CACHED,
-    STORE_STREAMING
+    STORE_STREAMING,
+    STORE_STREAMING_16
 };
 
 ROW_INLINE bool is_16_bit(int type)
