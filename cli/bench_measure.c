@@ -12,8 +12,11 @@
 #define SECONDS_PER_SAMPLE 200e-6
 #define CALLS_MOST         2000
 
-/* 0: the operator; then the ceiling with each kind of store. */
-#define CONTESTANTS (1 + CEILING_STORES_COUNT)
+/* 0: the operator; then the ceiling with each kind of store; then the same on one thread. */
+#define CONTESTANTS (1 + 2 * CEILING_STORES_COUNT)
+
+/* Below this, starting threads may cost a ceiling more than they gain it. */
+#define ONE_THREAD_BYTES ((size_t)8 << 20)
 
 bool sweep_make(struct sweep *sweep)
 {
@@ -39,12 +42,29 @@ static void sweep_run(const struct sweep *sweep, int threads)
             sweep->memory[at]++;
 }
 
+static enum ceiling_stores stores_of(int contestant)
+{
+    return (enum ceiling_stores)((contestant - 1) % CEILING_STORES_COUNT);
+}
+
+static int threads_of(int contestant, int threads)
+{
+    return contestant > CEILING_STORES_COUNT ? 1 : threads;
+}
+
+/* How many take part. */
+static int contestants(const struct bench_case *bench, int threads)
+{
+    bool one_thread = threads > 1 && traffic_bytes(&bench->traffic) < ONE_THREAD_BYTES;
+    return one_thread ? CONTESTANTS : 1 + CEILING_STORES_COUNT;
+}
+
 static void run_once(const struct bench_case *bench, int threads, int contestant)
 {
     if (contestant == 0)
         (void)bench_case_call(bench);
     else
-        ceiling_run(&bench->traffic, threads, (enum ceiling_stores)(contestant - 1));
+        ceiling_run(&bench->traffic, threads_of(contestant, threads), stores_of(contestant));
 }
 
 static double time_calls(const struct bench_case *bench, int threads, int contestant, int calls)
@@ -70,19 +90,23 @@ static struct spread spread_of(const double *values, int count)
         .median = sorted[count / 2], .least = sorted[0], .most = sorted[count - 1]};
 }
 
-static struct measure measure_of(double seconds[CONTESTANTS][ROUNDS_MOST], int rounds)
+static struct measure measure_of(double seconds[CONTESTANTS][ROUNDS_MOST], int count, int threads,
+                                 int rounds)
 {
     struct measure measure = {.seconds = spread_of(seconds[0], rounds)};
     double percent[ROUNDS_MOST];
-    for (int stores = 0; stores < CEILING_STORES_COUNT; stores++) {
-        struct spread ceiling = spread_of(seconds[1 + stores], rounds);
-        if (stores == 0 || ceiling.median < measure.ceiling_seconds.median) {
+    int best = 1;
+    for (int c = 1; c < count; c++) {
+        struct spread ceiling = spread_of(seconds[c], rounds);
+        if (c == 1 || ceiling.median < measure.ceiling_seconds.median) {
             measure.ceiling_seconds = ceiling;
-            measure.ceiling_stores = (enum ceiling_stores)stores;
+            best = c;
         }
     }
     for (int r = 0; r < rounds; r++)
-        percent[r] = 100 * seconds[1 + measure.ceiling_stores][r] / seconds[0][r];
+        percent[r] = 100 * seconds[best][r] / seconds[0][r];
+    measure.ceiling_stores = stores_of(best);
+    measure.ceiling_threads = threads_of(best, threads);
     measure.percent = spread_of(percent, rounds);
     return measure;
 }
@@ -97,29 +121,30 @@ static int calls_for(double seconds)
 static void measure_warm(const struct bench_case *bench, int rounds, struct measures *measures)
 {
     double seconds[CONTESTANTS][ROUNDS_MOST];
-    int calls[CONTESTANTS];
-    for (int c = 0; c < CONTESTANTS; c++) {
+    int calls[CONTESTANTS], count = contestants(bench, measures->threads);
+    for (int c = 0; c < count; c++) {
         time_calls(bench, measures->threads, c, 1);
         calls[c] = calls_for(time_calls(bench, measures->threads, c, 1));
     }
     for (int r = 0; r < rounds; r++)
-        for (int c = 0; c < CONTESTANTS; c++) {
+        for (int c = 0; c < count; c++) {
             run_once(bench, measures->threads, c); /* its caches, not those of the one before */
             seconds[c][r] = time_calls(bench, measures->threads, c, calls[c]);
         }
-    measures->warm = measure_of(seconds, rounds);
+    measures->warm = measure_of(seconds, count, measures->threads, rounds);
 }
 
 static void measure_cold(const struct bench_case *bench, const struct sweep *sweep, int rounds,
                          struct measures *measures)
 {
     double seconds[CONTESTANTS][ROUNDS_MOST];
+    int count = contestants(bench, measures->threads);
     for (int r = 0; r < rounds; r++)
-        for (int c = 0; c < CONTESTANTS; c++) {
+        for (int c = 0; c < count; c++) {
             sweep_run(sweep, omp_get_max_threads());
             seconds[c][r] = time_calls(bench, measures->threads, c, 1);
         }
-    measures->cold = measure_of(seconds, rounds);
+    measures->cold = measure_of(seconds, count, measures->threads, rounds);
 }
 
 bool measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,

@@ -14,7 +14,8 @@ struct spread {
 /* Times of calls, in seconds. percent: 100 * ceiling / operator of the same round. */
 struct measure {
     struct spread seconds, ceiling_seconds, percent;
-    enum ceiling_stores ceiling_stores; /* the faster ones */
+    enum ceiling_stores ceiling_stores; /* of the fastest loop */
+    int ceiling_threads;
 };
 
 struct measures {

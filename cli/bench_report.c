@@ -86,10 +86,11 @@ static void print_json_measure(const char *suffix, const struct measure *measure
 {
     static const char *const stores[] = {"cached", "streaming"};
     printf(", \"seconds%s\": %.9g, \"ceiling_seconds%s\": %.9g, \"percent%s\": %.2f, "
-           "\"percent_least%s\": %.2f, \"percent_most%s\": %.2f, \"ceiling_stores%s\": \"%s\"",
+           "\"percent_least%s\": %.2f, \"percent_most%s\": %.2f, \"ceiling_stores%s\": \"%s\", "
+           "\"ceiling_threads%s\": %d",
            suffix, measure->seconds.median, suffix, measure->ceiling_seconds.median, suffix,
            measure->percent.median, suffix, measure->percent.least, suffix, measure->percent.most,
-           suffix, stores[measure->ceiling_stores]);
+           suffix, stores[measure->ceiling_stores], suffix, measure->ceiling_threads);
 }
 
 static void print_json_case(const struct bench_report *report, const struct bench_case *bench,

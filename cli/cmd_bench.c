@@ -348,9 +348,10 @@ const struct command command_bench = {
         "both modes. All buffers lie in huge pages where the system gives them.\n"
         "\n"
         "Every time stands beside its ceiling: the best plain loop that reads and writes as many\n"
-        "bytes in the same buffers, with the same number of threads and no arithmetic, through\n"
-        "the caches or past them, whichever is faster. Both run in turn. Printed are medians,\n"
-        "and the percent of the ceiling with its least and largest round; once with the caches\n"
+        "bytes in the same buffers, with the same number of threads (a small one on one thread,\n"
+        "if that is faster) and no arithmetic, through the caches or past them, whichever is\n"
+        "faster. Both run in turn. Printed are medians, and the percent of the ceiling with its "
+        "least and largest round; once with the caches\n"
         "warm and once with them emptied before each call. The last line is the geometric mean\n"
         "of the percent (cold caches) over all cases of 4096 tokens.",
     .options = options,

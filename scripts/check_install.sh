@@ -33,7 +33,7 @@ target_link_libraries(by_cmake moetoken::moetoken)
 add_executable(by_cmake_static main.c)
 target_link_libraries(by_cmake_static moetoken::moetoken_static)
 CMAKE
-cmake -S . -B b -DCMAKE_PREFIX_PATH="$moved" >cmake.log
+cmake -S . -B b -G Ninja -DCMAKE_PREFIX_PATH="$moved" >cmake.log
 cmake --build b >>cmake.log
 for program in ./shared ./static b/by_cmake b/by_cmake_static; do
     "$program"
