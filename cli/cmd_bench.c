@@ -348,12 +348,12 @@ const struct command command_bench = {
         "both modes. All buffers lie in huge pages where the system gives them.\n"
         "\n"
         "Every time stands beside its ceiling: the best plain loop that reads and writes as many\n"
-        "bytes in the same buffers, with the same number of threads (a small one on one thread,\n"
-        "if that is faster) and no arithmetic, through the caches or past them, whichever is\n"
-        "faster. Both run in turn. Printed are medians, and the percent of the ceiling with its "
-        "least and largest round; once with the caches\n"
-        "warm and once with them emptied before each call. The last line is the geometric mean\n"
-        "of the percent (cold caches) over all cases of 4096 tokens.",
+        "bytes in the same buffers, with as many threads (small ones also on one, if that is\n"
+        "faster) and no arithmetic, through the caches or past them, whichever is faster. Both\n"
+        "run in turn. Printed are medians, and the percent of the ceiling with its least and\n"
+        "largest round; once with the caches warm and once with them emptied before each call.\n"
+        "The last line is the geometric mean of the percent (cold caches) over all cases of\n"
+        "4096 tokens.",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
     .operands_most = 1,

@@ -19,17 +19,24 @@ void moetoken_float_mode_leave(uint64_t saved)
 
 #elif defined(__aarch64__)
 
-/* FPCR 0: to nearest, no flush-to-zero, NaNs propagate, no traps. */
+/* FPCR 0: to nearest, no flush-to-zero, NaNs propagate, no traps. FPSR holds the exception flags.
+ * Both have 32 bits that mean something. */
 uint64_t moetoken_float_mode_enter(void)
 {
-    uint64_t saved;
-    __asm__ volatile("mrs %0, fpcr\n\tmsr fpcr, xzr" : "=&r"(saved) : : "memory");
-    return saved;
+    uint64_t mode, flags;
+    __asm__ volatile("mrs %0, fpcr\n\tmrs %1, fpsr\n\tmsr fpcr, xzr"
+                     : "=&r"(mode), "=&r"(flags)
+                     :
+                     : "memory");
+    return mode | flags << 32;
 }
 
 void moetoken_float_mode_leave(uint64_t saved)
 {
-    __asm__ volatile("msr fpcr, %0" : : "r"(saved) : "memory");
+    __asm__ volatile("msr fpcr, %0\n\tmsr fpsr, %1"
+                     :
+                     : "r"(saved & UINT32_MAX), "r"(saved >> 32)
+                     : "memory");
 }
 
 #else

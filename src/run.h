@@ -6,8 +6,9 @@
 
 #include <moetoken/moetoken.h>
 
-/* Outputs of at least this many bytes are written past the caches. */
-#define MOETOKEN_STREAMING_BYTES (16 * 1024 * 1024)
+/* Outputs of at least this many bytes are written past the caches: about half of a small last-level
+ * cache. See docs/performance.md. */
+#define MOETOKEN_STREAMING_BYTES (4 * 1024 * 1024)
 
 struct moetoken_run {
     struct moetoken_row_kernels kernels;

@@ -152,9 +152,10 @@ static uint64_t load_word(const char *from)
     return word;
 }
 
-int64_t moetoken_map_next_set(const struct moetoken_view *map, const char *map_row, int64_t expert)
+int64_t moetoken_map_next_set(const struct moetoken_view *map, const char *map_row, int64_t expert,
+                              int64_t end)
 {
-    int64_t end = map->shape[1], stride = map->stride[1];
+    int64_t stride = map->stride[1];
     if (stride == 1) /* eight experts that are not set, at a time */
         while (expert + 8 <= end && load_word(map_row + expert) == 0)
             expert += 8;
@@ -170,7 +171,8 @@ int64_t moetoken_expert_walk_next(struct moetoken_expert_walk *walk, int64_t row
         return -1;
     if (routing->padded)
         return row / routing->capacity;
-    int64_t expert = moetoken_map_next_set(routing->map, walk->map, walk->next);
+    int64_t expert =
+        moetoken_map_next_set(routing->map, walk->map, walk->next, routing->experts_num);
     if (expert == routing->experts_num)
         return -1;
     walk->next = expert + 1;
@@ -205,9 +207,8 @@ static moetoken_status check_token_against_map(const struct moetoken_routing *ro
     assert(routing->row);
     int64_t begin = slots->start[token], count = slots->start[token + 1] - begin;
     const char *map_row = moetoken_view_at(routing->map, token, 0);
-    int64_t experts = 0;
-    for (int64_t e = 0;
-         (e = moetoken_map_next_set(routing->map, map_row, e)) < routing->experts_num; e++)
+    int64_t experts = 0, end = routing->experts_num;
+    for (int64_t e = 0; (e = moetoken_map_next_set(routing->map, map_row, e, end)) < end; e++)
         experts++;
     if (experts > count)
         return moetoken_fail(MOETOKEN_ERR_ROUTING,

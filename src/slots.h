@@ -79,8 +79,9 @@ moetoken_expert_walk_begin(const struct moetoken_routing *routing, int64_t token
  */
 int64_t moetoken_expert_walk_next(struct moetoken_expert_walk *walk, int64_t row);
 
-/* The first set expert at or after `expert` in a row of the map, or experts_num. */
-int64_t moetoken_map_next_set(const struct moetoken_view *map, const char *map_row, int64_t expert);
+/* The first set expert in [expert, end) of a row of the map, or `end`. */
+int64_t moetoken_map_next_set(const struct moetoken_view *map, const char *map_row, int64_t expert,
+                              int64_t end);
 
 /* Whether routing_map[token, expert] is set. */
 static inline bool moetoken_map_is_set(const struct moetoken_view *map, int64_t token,

@@ -311,10 +311,13 @@ static struct shape unit_shape(int64_t length, int64_t count)
 
 static void every_length(void **state)
 {
-    static const int64_t lengths[] = {79, 95, 96, 97, 101, 127, 128, 129, 131, 193, 257, 521};
+    /* around vector widths, and around the pieces of 1024 elements that kernels decode at once */
+    static const int64_t lengths[] = {79,  95,  96,  97,  101,  127,  128,  129,
+                                      131, 193, 257, 521, 1023, 1057, 2048, 2081};
+    const int64_t extra = (int64_t)(sizeof lengths / sizeof lengths[0]);
     (void)state;
     for (size_t k = 0; k < MOETOKEN_ROW_KERNEL_COUNT; k++) {
-        for (int64_t i = 0; i < 68 + 12; i++) {
+        for (int64_t i = 0; i < 68 + extra; i++) {
             struct shape shape = unit_shape(i < 68 ? i : lengths[i - 68], 1 + i % 5);
             shape.streaming = (i & 1) != 0;
             shape.in_place = (i & 2) != 0;

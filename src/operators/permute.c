@@ -167,13 +167,11 @@ static moetoken_status check(const moetoken_permute_args *args, const moetoken_o
 
 /* ---- assign rows ---------------------------------------------------------------------------- */
 
-/* The set experts of a token inside a block, one by one: returns the next at or after `expert`, or
- * `end`. */
-static int64_t next_in_block(const struct call *call, int64_t token, int64_t expert, int64_t end)
+/* The first set expert of a token in [expert, end), or `end`. */
+static int64_t next_set(const struct call *call, int64_t token, int64_t expert, int64_t end)
 {
-    struct moetoken_view block = call->routing_map;
-    block.shape[1] = end; /* what lies behind the block is not looked at */
-    return moetoken_map_next_set(&block, moetoken_view_at(&block, token, 0), expert);
+    const struct moetoken_view *map = &call->routing_map;
+    return moetoken_map_next_set(map, moetoken_view_at(map, token, 0), expert, end);
 }
 
 static int64_t block_end(const struct call *call, int64_t first)
@@ -188,7 +186,7 @@ static moetoken_status check_routing_map(struct call *call)
     int64_t pairs = 0, experts = call->experts_num;
     for (int64_t t = 0; experts > 0 && t < call->tokens_num; t++) {
         int64_t set = 0;
-        for (int64_t e = 0; (e = next_in_block(call, t, e, experts)) < experts; e++)
+        for (int64_t e = 0; (e = next_set(call, t, e, experts)) < experts; e++)
             set++;
         pairs += set;
         if (set > call->slots_per_token)
@@ -215,7 +213,7 @@ static void count_block(const struct call *call, int64_t first, int64_t *count)
     int64_t end = block_end(call, first);
     memset(count, 0, EXPERTS_PER_BLOCK * sizeof *count);
     for (int64_t t = 0; t < call->tokens_num; t++)
-        for (int64_t e = first; (e = next_in_block(call, t, e, end)) < end; e++)
+        for (int64_t e = first; (e = next_set(call, t, e, end)) < end; e++)
             count[e - first]++;
 }
 
@@ -231,7 +229,7 @@ static int64_t assign_block(const struct call *call, int64_t first, int64_t row,
         row += count;
     }
     for (int64_t t = 0; t < call->tokens_num; t++)
-        for (int64_t e = first; (e = next_in_block(call, t, e, end)) < end; e++)
+        for (int64_t e = first; (e = next_set(call, t, e, end)) < end; e++)
             call->slots.row[t * call->slots_per_token + used[t]++] = next[e - first]++;
     return row;
 }
@@ -256,6 +254,8 @@ static void take_tokens(const struct call *call, int64_t first, bool set, int64_
         missing += call->capacity - taken[e - first];
     for (int64_t t = 0; t < call->tokens_num && missing > 0; t++)
         for (int64_t e = first; e < end; e++) {
+            if (set && (e = next_set(call, t, e, end)) == end)
+                break;
             int64_t *count = &taken[e - first];
             if (*count == call->capacity || moetoken_map_is_set(&call->routing_map, t, e) != set)
                 continue;
@@ -293,7 +293,7 @@ static void write_probs_and_indices(const struct call *call, int64_t token)
         if (!call->permuted_probs.given || row < 0)
             continue;
         expert = call->padded ? row / call->capacity
-                              : next_in_block(call, token, expert + 1, call->experts_num);
+                              : next_set(call, token, expert + 1, call->experts_num);
         copy_prob(call, token, expert, row);
     }
 }

@@ -89,16 +89,13 @@ void moetoken_row_kernels_select(uint32_t isa_mask, struct moetoken_row_kernels 
     uint32_t isa = usable() & (isa_mask ? isa_mask : UINT32_MAX);
     moetoken_row_kernels_scalar(kernels);
 #if defined(__x86_64__)
-    if (!(isa & MOETOKEN_ISA_AVX2))
-        return;
-    moetoken_row_kernels_avx2(kernels);
-    if (!(isa & MOETOKEN_ISA_AVX512))
-        return;
-    moetoken_row_kernels_avx512(kernels);
+    if (isa & MOETOKEN_ISA_AVX2)
+        moetoken_row_kernels_avx2(kernels);
+    if (isa & MOETOKEN_ISA_AVX512)
+        moetoken_row_kernels_avx512(kernels);
 #elif defined(__aarch64__)
-    if (!(isa & MOETOKEN_ISA_NEON))
-        return;
-    moetoken_row_kernels_neon(kernels);
+    if (isa & MOETOKEN_ISA_NEON)
+        moetoken_row_kernels_neon(kernels);
 #endif
 }
 
