@@ -213,7 +213,7 @@ def test_the_gil_is_released():
 
 
 def test_a_call_costs_microseconds():
-    """A bound ten times the goal, for busy machines: python/benchmark.py has the real number."""
+    """A bound ten times the goal, for busy machines: bench/python_calls.py has the real number."""
     index = np.array([1, 0])
 
     def seconds(count):

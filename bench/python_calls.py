@@ -1,6 +1,6 @@
 """The fixed cost of a call from Python: tiny tensors, where nothing but the cost is left.
 
-    python python/benchmark.py [--json]
+    python bench/python_calls.py [--json]
 
 For each front end the time of unpermute_grad with probs on a handful of elements, the time of the
 bare C function among it, and the difference: what Python, the arrays and the outputs cost. The
