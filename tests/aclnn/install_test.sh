@@ -27,6 +27,6 @@ find_package(moetoken-aclnn REQUIRED PATHS "$tree/lib64/cmake/moetoken-aclnn" NO
 add_executable(program "$sources/layer_forward_backward.c")
 target_link_libraries(program PRIVATE moetoken-aclnn::opapi)
 PROJECT
-cmake -S "$prefix/project" -B "$prefix/project/build" -DCMAKE_C_COMPILER="$cc" >/dev/null
+cmake -G Ninja -S "$prefix/project" -B "$prefix/project/build" -DCMAKE_C_COMPILER="$cc" >/dev/null
 cmake --build "$prefix/project/build" >/dev/null
 "$prefix/project/build/program" | cmp - "$expected/layer_forward_backward_c.txt"
