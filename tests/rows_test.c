@@ -37,7 +37,7 @@ struct shape {
 struct field {
     struct buffer buffer[3];
     struct moetoken_rows rows;
-    int64_t row[MAX_COUNT];
+    int64_t row[MAX_COUNT], next_rows[MAX_COUNT];
     double weight[MAX_COUNT], dot[MAX_COUNT];
     moetoken_type type;
     enum moetoken_row_verb verb;
@@ -76,6 +76,7 @@ static void point_rows(struct field *field, const struct shape *shape)
     field->rows = (struct moetoken_rows){.length = shape->length,
                                          .count = shape->count,
                                          .row = field->row,
+                                         .next_rows = field->next_rows,
                                          .weight = shape->without_weights ? NULL : field->weight,
                                          .dot = field->dot,
                                          .token_in = field->buffer[TOKEN].data,
@@ -87,7 +88,6 @@ static void point_rows(struct field *field, const struct shape *shape)
                                          .out = field->buffer[out].data,
                                          .out_row_stride = row_bytes(shape, out, size),
                                          .out_stride = shape->stride[out] * (int64_t)size,
-                                         .next_row = -1,
                                          .streaming = shape->streaming};
 }
 
@@ -130,7 +130,10 @@ static void field_make(struct field *field, const struct moetoken_row_kernel_ent
         field->dot[s] = -1234.5;
     }
     point_rows(field, shape);
-    field->rows.next_row = random_chance(50) ? order[shape->count] : -1;
+    field->rows.next_count = random_below(shape->count + 1);
+    for (int64_t n = 0; n < field->rows.next_count; n++) {
+        field->next_rows[n] = random_chance(20) ? -1 : order[random_below(shape->count + 2)];
+    }
 }
 
 static void field_copy(struct field *copy, const struct field *from, const struct shape *shape)
@@ -143,7 +146,7 @@ static void field_copy(struct field *copy, const struct field *from, const struc
                from->buffer[which].guarded_bytes);
     }
     point_rows(copy, shape);
-    copy->rows.next_row = from->rows.next_row;
+    copy->rows.next_count = from->rows.next_count;
 }
 
 static void field_free(struct field *field)
@@ -398,39 +401,118 @@ static void special_numbers(void **state)
     }
 }
 
-/* Every one of the 65536 bit patterns of a 16-bit type through a product with 1 and with 3. */
+/* Runs a prepared field with every instruction set. */
+static void run_field(const struct field *pristine, const struct moetoken_row_kernel_entry *entry,
+                      const struct shape *shape)
+{
+    struct field wanted;
+    field_copy(&wanted, pristine, shape);
+    expect(&wanted);
+    for (size_t i = 0; i < 4; i++) {
+        if (all_isas[i] & moetoken_isa_detected()) {
+            struct moetoken_row_kernels kernels;
+            struct field actual;
+            moetoken_row_kernels_select(all_isas[i], &kernels);
+            field_copy(&actual, pristine, shape);
+            moetoken_row_kernel_get(&kernels, entry)(&actual.rows);
+            kernels.fence();
+            check_same(&actual, &wanted, entry->name, moetoken_isa_name(all_isas[i]), shape);
+            field_free(&actual);
+        }
+    }
+    field_free(&wanted);
+}
+
+static bool scales_16_bit(const struct moetoken_row_kernel_entry *entry)
+{
+    return (entry->verb == MOETOKEN_SCALE_ROWS || entry->verb == MOETOKEN_SCALE_DOT_ROWS) &&
+           entry->element_size == 2;
+}
+
+/* Every one of the 65536 bit patterns of a 16-bit type through a product with 1 and with 1/3. */
 static void every_16_bit_number(void **state)
 {
     (void)state;
     for (size_t k = 0; k < MOETOKEN_ROW_KERNEL_COUNT; k++) {
         const struct moetoken_row_kernel_entry *entry = &moetoken_row_kernel_list[k];
-        if (entry->verb != MOETOKEN_SCALE_ROWS || entry->element_size != 2) {
+        if (!scales_16_bit(entry)) {
             continue;
         }
         struct shape shape = unit_shape(65536, 2);
-        struct field pristine;
-        field_make(&pristine, entry, &shape);
+        struct field field;
+        field_make(&field, entry, &shape);
         for (int64_t h = 0; h < 65536; h++) {
-            number_store_bits(pristine.buffer[TOKEN].data + 2 * h, pristine.type, (uint64_t)h);
+            number_store_bits(field.buffer[TOKEN].data + 2 * h, field.type, (uint64_t)h);
         }
-        pristine.weight[0] = 1;
-        pristine.weight[1] = number_round(1.0 / 3, MOETOKEN_F32);
-        struct field wanted;
-        field_copy(&wanted, &pristine, &shape);
-        expect(&wanted);
-        for (size_t i = 0; i < 4; i++) {
-            if (all_isas[i] & moetoken_isa_detected()) {
-                struct moetoken_row_kernels kernels;
-                struct field actual;
-                moetoken_row_kernels_select(all_isas[i], &kernels);
-                field_copy(&actual, &pristine, &shape);
-                moetoken_row_kernel_get(&kernels, entry)(&actual.rows);
-                check_same(&actual, &wanted, entry->name, moetoken_isa_name(all_isas[i]), &shape);
-                field_free(&actual);
+        field.weight[0] = 1;
+        field.weight[1] = number_round(1.0 / 3, MOETOKEN_F32);
+        run_field(&field, entry, &shape);
+        field_free(&field);
+    }
+}
+
+/* A float32 with a long significand whose product with one of 128..255 is (as float32) halfway
+ * between two bfloat16, the lower of which is even: 257 / 200 * 200 = 257, between 256 and 258. */
+static double weight_with_a_tie(void)
+{
+    for (;;) {
+        double significand = (double)(128 + random_below(128));
+        double halfway = (double)(257 + 4 * random_below(64));
+        double weight = number_round(halfway / significand, MOETOKEN_F32);
+        if (number_round(weight * significand, MOETOKEN_F32) == halfway) {
+            return weight;
+        }
+    }
+}
+
+/* Weights of which no, one, or many products are ties, and weights with which products become
+ * subnormal: powers of two have ties there alone. */
+static double tie_weight(int kind)
+{
+    static const double few_bits[] = {1.5, -1.0078125, 0.0234375, 3.0};
+    double full = number_decode(random_number(MOETOKEN_F32), MOETOKEN_F32);
+    switch (kind) {
+    case 0:
+        return full;
+    case 1:
+        return weight_with_a_tie();
+    case 2:
+        return few_bits[random_below(4)];
+    case 3:
+        return number_round(ldexp(full, -(int)random_below(160)), MOETOKEN_F32);
+    case 4:
+        return -ldexp(weight_with_a_tie(), -100);
+    case 5:
+        return ldexp(1, random_chance(50) ? -8 : -1 - (int)random_below(8));
+    default:
+        return number_round(ldexp(full, (int)random_below(100)), MOETOKEN_F32);
+    }
+}
+
+/* Every finite number, in an order that mixes magnitudes or in one that does not, so that pieces
+ * with and without ties, with and without subnormal products come up. */
+static void ties(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < MOETOKEN_ROW_KERNEL_COUNT; k++) {
+        const struct moetoken_row_kernel_entry *entry = &moetoken_row_kernel_list[k];
+        for (int i = 0; i < 6 && scales_16_bit(entry); i++) {
+            struct shape shape = unit_shape(65536, 2 + i);
+            struct field field;
+            uint64_t infinity = number_infinity(entry_type(entry));
+            shape.in_place = i % 2 == 1 && entry->verb == MOETOKEN_SCALE_DOT_ROWS;
+            field_make(&field, entry, &shape);
+            for (int64_t h = 0; h < 65536; h++) {
+                uint64_t bits = (uint64_t)(i != 3 ? h : h * 40503 % 65536);
+                bool finite = (bits & infinity) != infinity;
+                number_store_bits(field.buffer[TOKEN].data + 2 * h, field.type, finite ? bits : 0);
             }
+            for (int64_t s = 0; s < shape.count; s++) {
+                field.weight[s] = tie_weight((int)s);
+            }
+            run_field(&field, entry, &shape);
+            field_free(&field);
         }
-        field_free(&wanted);
-        field_free(&pristine);
     }
 }
 
@@ -461,6 +543,7 @@ int main(void)
         cmocka_unit_test(any_strides_with_the_scalar_kernels),
         cmocka_unit_test(special_numbers),
         cmocka_unit_test(every_16_bit_number),
+        cmocka_unit_test(ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -319,7 +319,6 @@ static void copy_token(const struct call *call, int64_t token)
         .out = out->data,
         .out_row_stride = out->stride[0],
         .out_stride = out->stride[1],
-        .next_row = -1,
         .streaming = call->run.streaming,
     };
     while (left > 0) {

@@ -224,7 +224,8 @@ static void sum_token(const struct call *call, int64_t token)
         .in = in->data,
         .in_row_stride = in->stride[0],
         .in_stride = in->stride[1],
-        .next_row = end < call->routing.slots_num ? call->slots.row[end] : -1,
+        .next_rows = call->slots.row + end,
+        .next_count = call->routing.slots_num - end,
         .streaming = call->run.streaming,
     };
     call->run.kernels.sum[in->type](&rows);

@@ -251,7 +251,8 @@ static void gather_slots(const struct call *call, int64_t token, int64_t *s,
             weight[rows->count] = weight_of(call, token, e);
         rows->count++;
     }
-    rows->next_row = *s < call->routing.slots_num ? slots->row[*s] : -1;
+    rows->next_rows = slots->row + *s;
+    rows->next_count = call->routing.slots_num - *s;
 }
 
 static void move_token(const struct call *call, int64_t token)

@@ -48,9 +48,13 @@ struct moetoken_rows {
     char *out; /* the expert side that is written; may be `in` itself (same strides) */
     int64_t out_row_stride, out_stride;
 
-    int64_t next_row; /* a row of `in` that the next call will read first, or -1: prefetch hint */
-    bool streaming;   /* write rows past the caches (non-temporal stores); same bits. The caller
-                         of the kernels issues the fence, moetoken_row_kernels.fence */
+    /* Rows of `in` that the following calls will read, in their order, as a hint for prefetching:
+     * -1 where a slot has none, and next_count 0 when nothing is known. */
+    const int64_t *next_rows;
+    int64_t next_count;
+
+    bool streaming; /* write rows past the caches (non-temporal stores); same bits. The caller
+                       of the kernels issues the fence, moetoken_row_kernels.fence */
 };
 
 typedef void moetoken_rows_fn(const struct moetoken_rows *rows);

@@ -3,12 +3,14 @@
  * The block vocabulary of rows_blocks.h in 256-bit registers, then the kernels. A block of 32
  * bfloat16 is split into its even and odd elements, which takes a shift and a mask where widening
  * in order takes shuffles; everything decoded from such a block keeps that order. */
+#include "formats.h"
 #include "rows/rows_vector.h"
 
 #include <moetoken/moetoken.h>
 
 #if defined(__x86_64__)
 
+#include <float.h>
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
@@ -82,11 +84,22 @@ ROW_INLINE __m256i round_to_bf16(__m256 even, __m256 odd)
     return _mm256_sub_epi16(upper, _mm256_cmpgt_epi16(_mm256_setzero_si256(), lower));
 }
 
+/* The same where no lower half is 0x8000: then half of the last place is added and the rest cut
+ * off. */
+ROW_INLINE __m256i round_to_bf16_without_ties(__m256 even, __m256 odd)
+{
+    const __m256i half = _mm256_set1_epi32(0x8000);
+    __m256i e = _mm256_add_epi32(_mm256_castps_si256(even), half);
+    __m256i o = _mm256_add_epi32(_mm256_castps_si256(odd), half);
+    return _mm256_blend_epi16(_mm256_bsrli_epi128(e, 2), o, 0xaa);
+}
+
 /* Rounds two quarters, as quarter_single makes them, to half a block of 16-bit elements. */
-ROW_INLINE __m256i round_to_16_bit(int type, __m256 first, __m256 second)
+ROW_INLINE __m256i round_to_16_bit(int type, int care, __m256 first, __m256 second)
 {
     if (type == MOETOKEN_TOKEN_BF16)
-        return round_to_bf16(first, second);
+        return care == NO_TIES ? round_to_bf16_without_ties(first, second)
+                               : round_to_bf16(first, second);
     return _mm256_set_m128i(_mm256_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT),
                             _mm256_cvtps_ph(first, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -107,6 +120,18 @@ ROW_INLINE __m256 quarter_single(int type, const char *block, int quarter)
     default:
         return _mm256_loadu_ps((const float *)(const void *)block + 8 * quarter);
     }
+}
+
+/* Half a quarter of bfloat16 or float32: what stands in the low (part 0) or the high half of
+ * quarter_single. Read without taking registers apart, because it is what is widened next. */
+ROW_INLINE __m128 eighth_single(int type, const char *block, int quarter, int part)
+{
+    if (type == MOETOKEN_TOKEN_F32)
+        return _mm_loadu_ps((const float *)(const void *)block + 8 * quarter + 4 * part);
+    __m128i four = _mm_loadu_si128((const void *)(block + quarter / 2 * 32 + part * 16));
+    four = quarter % 2 ? _mm_and_si128(four, _mm_set1_epi32((int)0xffff0000u))
+                       : _mm_slli_epi32(four, 16);
+    return _mm_castsi128_ps(four);
 }
 
 /* Infinity and NaN are the elements with all exponent bits set. */
@@ -190,31 +215,6 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return _mm_cvtsd_f64(add_pair(add_halves(a)));
 }
 
-ROW_INLINE __m256d wide_low(__m256 single)
-{
-    return _mm256_cvtps_pd(_mm256_castps256_ps128(single));
-}
-
-ROW_INLINE __m256d wide_high(__m256 single)
-{
-    return _mm256_cvtps_pd(_mm256_extractf128_ps(single, 1));
-}
-
-/* Products of two 16-bit elements fit into float32: exactly with float16, with bfloat16 as long as
- * their exponents do. Products of two 32-bit elements fit into binary64, and so do all with care;
- * fused would be the same bits, but AMD's first Zen cores convert and fuse on one pipe. */
-ROW_INLINE void add_products(int type, int care, __m256 x, __m256 g, __m256d *sum)
-{
-    if (type == MOETOKEN_TOKEN_F16 || (type == MOETOKEN_TOKEN_BF16 && care == NO_CARE)) {
-        __m256 product = _mm256_mul_ps(x, g);
-        sum[0] = _mm256_add_pd(sum[0], wide_low(product));
-        sum[1] = _mm256_add_pd(sum[1], wide_high(product));
-    } else {
-        sum[0] = _mm256_add_pd(sum[0], _mm256_mul_pd(wide_low(x), wide_low(g)));
-        sum[1] = _mm256_add_pd(sum[1], _mm256_mul_pd(wide_high(x), wide_high(g)));
-    }
-}
-
 ROW_INLINE bool always_exact(int type)
 {
     return type != MOETOKEN_TOKEN_BF16;
@@ -223,8 +223,10 @@ ROW_INLINE bool always_exact(int type)
 /* The CPU notes overflow, and underflow that loses bits, until the notes are erased. */
 ROW_INLINE void exact_begin(int type)
 {
-    if (!always_exact(type))
+    if (!always_exact(type)) {
         _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
+        __asm__ volatile("" : : : "memory"); /* nor may one be moved before this */
+    }
 }
 
 ROW_INLINE bool exact_end(int type, const void *sums)
@@ -236,19 +238,96 @@ ROW_INLINE bool exact_end(int type, const void *sums)
     return (_mm_getcsr() & (_MM_EXCEPT_OVERFLOW | _MM_EXCEPT_UNDERFLOW)) == 0;
 }
 
+/* ---- a token, decoded ----------------------------------------------------------------------- */
+
+/* Conversions are what AVX2 is slowest at: a token with many slots is decoded to what the products
+ * are formed in. */
+ROW_INLINE int64_t decode_slots(int type, int verbs)
+{
+    if (type == MOETOKEN_TOKEN_BF16)
+        return 2;
+    return type == MOETOKEN_TOKEN_F16 || (type == MOETOKEN_TOKEN_F32 && (verbs & VERB_DOT)) ? 3 : 0;
+}
+
+ROW_INLINE int64_t decoded_size(int type)
+{
+    return type == MOETOKEN_TOKEN_F32 ? 8 : 4;
+}
+
+ROW_INLINE void decode_block(int type, const char *token, char *decoded)
+{
+    if (type == MOETOKEN_TOKEN_F32) {
+        for (int quarter = 0; quarter < 4; quarter++) {
+            double *wide = (double *)(void *)decoded + 8 * quarter;
+            _mm256_store_pd(wide, _mm256_cvtps_pd(eighth_single(type, token, quarter, 0)));
+            _mm256_store_pd(wide + 4, _mm256_cvtps_pd(eighth_single(type, token, quarter, 1)));
+        }
+    } else {
+        float *single = (float *)(void *)decoded;
+        _mm256_store_ps(single, quarter_single(type, token, 0));
+        _mm256_store_ps(single + 8, quarter_single(type, token, 1));
+        _mm256_store_ps(single + 16, quarter_single(type, token, 2));
+        _mm256_store_ps(single + 24, quarter_single(type, token, 3));
+    }
+}
+
+ROW_INLINE bool looks_for_ties(int type)
+{
+    return type == MOETOKEN_TOKEN_BF16;
+}
+
+/* A tie is a matter of the significands alone: an element's has 8 bits, so there are 128 products,
+ * and all of them are formed. */
+ROW_INLINE bool has_no_ties(int type, double weight)
+{
+    if (!looks_for_ties(type) || !(fabs(weight) >= FLT_MIN && fabs(weight) <= FLT_MAX))
+        return false;
+    const __m256i half = _mm256_set1_epi32(0x8000);
+    const __m256i fraction = _mm256_set1_epi32(0x007fffff), one = _mm256_set1_epi32(0x3f800000);
+    __m256i w = _mm256_castps_si256(_mm256_set1_ps((float)weight));
+    w = _mm256_or_si256(_mm256_and_si256(w, fraction), one);
+    __m256 significand = _mm256_setr_ps(128, 129, 130, 131, 132, 133, 134, 135);
+    __m256i lower = _mm256_set1_epi32(-1); /* its lower halves are 0 where there was a tie */
+    for (int eight = 0; eight < 16; eight++) {
+        __m256 product = _mm256_mul_ps(_mm256_castsi256_ps(w), significand);
+        lower = _mm256_min_epu16(lower, _mm256_add_epi32(_mm256_castps_si256(product), half));
+        significand = _mm256_add_ps(significand, _mm256_set1_ps(8));
+    }
+    lower = _mm256_or_si256(lower, _mm256_set1_epi32((int)0xffff0000u));
+    lower = _mm256_cmpeq_epi16(lower, _mm256_setzero_si256());
+    return _mm256_testz_si256(lower, lower);
+}
+
+/* Twice the magnitude's bits, less 1: zeros come out largest. */
+struct least {
+    __m256i bits;
+};
+
+ROW_INLINE struct least least_begin(void)
+{
+    return (struct least){_mm256_set1_epi16(-1)};
+}
+
+ROW_INLINE void least_add(int type, const char *token, struct least *least)
+{
+    (void)type;
+    for (int at = 0; at < 64; at += 32) {
+        __m256i bits = load_32_bytes(token + at);
+        bits = _mm256_sub_epi16(_mm256_add_epi16(bits, bits), _mm256_set1_epi16(1));
+        least->bits = _mm256_min_epu16(least->bits, bits);
+    }
+}
+
+ROW_INLINE double least_end(int type, struct least least)
+{
+    (void)type;
+    __m128i halves =
+        _mm_min_epu16(_mm256_castsi256_si128(least.bits), _mm256_extracti128_si256(least.bits, 1));
+    int bits = _mm_extract_epi16(_mm_minpos_epu16(halves), 0);
+    return bits == 0xffff ? 0 : double_from_bfloat16((uint16_t)((bits + 1) / 2));
+}
+
 /* ---- a block of one slot -------------------------------------------------------------------- */
-
-/* float16 is converted on the very pipe that widens the products. */
-ROW_INLINE bool decodes(int type)
-{
-    return type == MOETOKEN_TOKEN_F16;
-}
-
-ROW_INLINE void decode_block(int type, const char *token, float *single)
-{
-    for (int quarter = 0; quarter < 4; quarter++)
-        _mm256_store_ps(single + 8 * quarter, quarter_single(type, token, quarter));
-}
 
 ROW_INLINE __m256 scaled_single(__m256 single, __m256 weight, int care)
 {
@@ -256,76 +335,120 @@ ROW_INLINE __m256 scaled_single(__m256 single, __m256 weight, int care)
     return care == WITH_CARE ? canonical_single(product) : product;
 }
 
-ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, bool decoded, int half,
-                                const char *in, const char *token, double weight, char *out,
-                                __m256d *sum)
+/* part 0: the low half, 1: the high half. */
+ROW_INLINE __m128 half_of(__m256 quarter, int part)
 {
-    const __m256 w = _mm256_set1_ps((float)weight);
+    return part ? _mm256_extractf128_ps(quarter, 1) : _mm256_castps256_ps128(quarter);
+}
+
+/* Adds half a quarter's products; g is the token's quarter.
+ *
+ * A product of two 16-bit elements fits into float32: exactly with float16, with bfloat16 as long
+ * as their exponents do. With care it is formed in binary64; fused would be the same bits, but
+ * AMD's first Zen cores convert and fuse on one pipe. */
+ROW_INLINE void add_eighth(int type, int care, bool decoded, int quarter, int part,
+                           struct block block, __m256 g, __m256d *sum)
+{
+    __m256d product;
+    if (type == MOETOKEN_TOKEN_F16) {
+        __m256 single = _mm256_mul_ps(quarter_single(type, block.in, quarter), g);
+        product = _mm256_cvtps_pd(half_of(single, part));
+    } else {
+        __m128 x = eighth_single(type, block.in, quarter, part);
+        __m128 g_part = decoded ? eighth_single(MOETOKEN_TOKEN_F32, block.decoded, quarter, part)
+                                : half_of(g, part);
+        product = care == WITH_CARE ? _mm256_mul_pd(_mm256_cvtps_pd(x), _mm256_cvtps_pd(g_part))
+                                    : _mm256_cvtps_pd(_mm_mul_ps(x, g_part));
+    }
+    *sum = _mm256_add_pd(*sum, product);
+}
+
+ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, bool decoded, int half,
+                                struct block block, __m256d *sum)
+{
+    const int quarter = 2 * half;
     const int token_type = decoded ? MOETOKEN_TOKEN_F32 : type;
-    __m256 first = quarter_single(token_type, token, 2 * half);
-    __m256 second = quarter_single(token_type, token, 2 * half + 1);
+    const char *token = decoded ? block.decoded : block.token;
+    __m256 first = quarter_single(token_type, token, quarter);
+    __m256 second = quarter_single(token_type, token, quarter + 1);
     if (verbs & VERB_DOT) {
-        add_products(type, care, quarter_single(type, in, 2 * half), first, sum);
-        add_products(type, care, quarter_single(type, in, 2 * half + 1), second, sum + 2);
+        add_eighth(type, care, decoded, quarter, 0, block, first, &sum[0]);
+        add_eighth(type, care, decoded, quarter, 1, block, first, &sum[1]);
+        add_eighth(type, care, decoded, quarter + 1, 0, block, second, &sum[2]);
+        add_eighth(type, care, decoded, quarter + 1, 1, block, second, &sum[3]);
     }
     if (verbs & VERB_SCALE) {
+        const __m256 w = _mm256_set1_ps((float)block.weight);
         first = scaled_single(first, w, care);
         second = scaled_single(second, w, care);
-        store_32_bytes(out + 32 * half, round_to_16_bit(type, first, second), store);
+        store_32_bytes(block.out + 32 * half, round_to_16_bit(type, care, first, second), store);
     }
 }
 
-ROW_INLINE void row_quarter_f32(int verbs, int care, int store, int quarter, const char *in,
-                                const char *token, double weight, char *out, __m256d *sum)
+/* Half a quarter's products of float32, in binary64; decoded, the token's elements are that. */
+ROW_INLINE void add_eighth_f32(bool decoded, int quarter, int part, struct block block,
+                               __m256d *sum)
 {
-    const __m256 w = _mm256_set1_ps((float)weight);
-    __m256 g = quarter_single(MOETOKEN_TOKEN_F32, token, quarter);
-    if (verbs & VERB_DOT) {
-        __m256 x = quarter_single(MOETOKEN_TOKEN_F32, in, quarter);
-        add_products(MOETOKEN_TOKEN_F32, care, x, g, sum);
-    }
-    if (verbs & VERB_SCALE)
-        store_32_bytes(out + 32 * quarter, _mm256_castps_si256(scaled_single(g, w, care)), store);
+    const double *wide = (const double *)(const void *)block.decoded + 8 * quarter + 4 * part;
+    __m128 x = eighth_single(MOETOKEN_TOKEN_F32, block.in, quarter, part);
+    __m256d g =
+        decoded ? _mm256_load_pd(wide)
+                : _mm256_cvtps_pd(eighth_single(MOETOKEN_TOKEN_F32, block.token, quarter, part));
+    *sum = _mm256_add_pd(*sum, _mm256_mul_pd(_mm256_cvtps_pd(x), g));
 }
 
-ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, const char *in, const char *token,
-                               double weight, char *out, __m256d *sum)
+ROW_INLINE void row_quarter_f32(int verbs, int care, int store, bool decoded, int quarter,
+                                struct block block, __m256d *sum)
 {
-    __m256d g = _mm256_loadu_pd((const double *)(const void *)token + 4 * eighth);
     if (verbs & VERB_DOT) {
-        __m256d x = _mm256_loadu_pd((const double *)(const void *)in + 4 * eighth);
+        add_eighth_f32(decoded, quarter, 0, block, &sum[0]);
+        add_eighth_f32(decoded, quarter, 1, block, &sum[1]);
+    }
+    if (verbs & VERB_SCALE) {
+        const __m256 w = _mm256_set1_ps((float)block.weight);
+        __m256 g = quarter_single(MOETOKEN_TOKEN_F32, block.token, quarter);
+        store_32_bytes(block.out + 32 * quarter, _mm256_castps_si256(scaled_single(g, w, care)),
+                       store);
+    }
+}
+
+ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, struct block block, __m256d *sum)
+{
+    __m256d g = _mm256_loadu_pd((const double *)(const void *)block.token + 4 * eighth);
+    if (verbs & VERB_DOT) {
+        __m256d x = _mm256_loadu_pd((const double *)(const void *)block.in + 4 * eighth);
         *sum = _mm256_add_pd(*sum, _mm256_mul_pd(x, g));
     }
     if (verbs & VERB_SCALE) {
-        __m256d product = canonical_wide(_mm256_mul_pd(_mm256_set1_pd(weight), g));
-        store_32_bytes(out + 32 * eighth, _mm256_castpd_si256(product), store);
+        __m256d product = canonical_wide(_mm256_mul_pd(_mm256_set1_pd(block.weight), g));
+        store_32_bytes(block.out + 32 * eighth, _mm256_castpd_si256(product), store);
     }
 }
 
-ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded, const char *in,
-                          const char *token, double weight, char *out, struct lanes *lanes)
+ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded,
+                          struct block block, struct lanes *lanes)
 {
     __m256d *sum = lanes->sum;
     switch (type) {
     case MOETOKEN_TOKEN_F32:
-        row_quarter_f32(verbs, care, store, 0, in, token, weight, out, &sum[0]);
-        row_quarter_f32(verbs, care, store, 1, in, token, weight, out, &sum[2]);
-        row_quarter_f32(verbs, care, store, 2, in, token, weight, out, &sum[4]);
-        row_quarter_f32(verbs, care, store, 3, in, token, weight, out, &sum[6]);
+        row_quarter_f32(verbs, care, store, decoded, 0, block, &sum[0]);
+        row_quarter_f32(verbs, care, store, decoded, 1, block, &sum[2]);
+        row_quarter_f32(verbs, care, store, decoded, 2, block, &sum[4]);
+        row_quarter_f32(verbs, care, store, decoded, 3, block, &sum[6]);
         break;
     case MOETOKEN_TOKEN_F64:
-        row_eighth_f64(verbs, store, 0, in, token, weight, out, &sum[0]);
-        row_eighth_f64(verbs, store, 1, in, token, weight, out, &sum[1]);
-        row_eighth_f64(verbs, store, 2, in, token, weight, out, &sum[2]);
-        row_eighth_f64(verbs, store, 3, in, token, weight, out, &sum[3]);
-        row_eighth_f64(verbs, store, 4, in, token, weight, out, &sum[4]);
-        row_eighth_f64(verbs, store, 5, in, token, weight, out, &sum[5]);
-        row_eighth_f64(verbs, store, 6, in, token, weight, out, &sum[6]);
-        row_eighth_f64(verbs, store, 7, in, token, weight, out, &sum[7]);
+        row_eighth_f64(verbs, store, 0, block, &sum[0]);
+        row_eighth_f64(verbs, store, 1, block, &sum[1]);
+        row_eighth_f64(verbs, store, 2, block, &sum[2]);
+        row_eighth_f64(verbs, store, 3, block, &sum[3]);
+        row_eighth_f64(verbs, store, 4, block, &sum[4]);
+        row_eighth_f64(verbs, store, 5, block, &sum[5]);
+        row_eighth_f64(verbs, store, 6, block, &sum[6]);
+        row_eighth_f64(verbs, store, 7, block, &sum[7]);
         break;
     default:
-        row_half_16_bit(type, verbs, care, store, decoded, 0, in, token, weight, out, &sum[0]);
-        row_half_16_bit(type, verbs, care, store, decoded, 1, in, token, weight, out, &sum[4]);
+        row_half_16_bit(type, verbs, care, store, decoded, 0, block, &sum[0]);
+        row_half_16_bit(type, verbs, care, store, decoded, 1, block, &sum[4]);
         break;
     }
 }
@@ -346,28 +469,30 @@ ROW_INLINE struct sums sums_zero(void)
 
 /* Two roundings, whatever the compiler may fuse elsewhere: -ffp-contract=off is part of the build.
  */
-ROW_INLINE void sums_add_quarter(int type, const char *in, double weight, int quarter,
-                                 struct sums *sums)
+ROW_INLINE void sums_add_quarter(int type, bool weighted, const char *in,
+                                 const struct addend *addend, int quarter, struct sums *sums)
 {
     if (type == MOETOKEN_TOKEN_F64) {
         const double *doubles = (const double *)(const void *)in + 8 * quarter;
-        const __m256d w = _mm256_set1_pd(weight);
+        const __m256d w = _mm256_set1_pd(addend->weight);
         __m256d *sum = &sums->wide[2 * quarter];
         sum[0] = _mm256_add_pd(sum[0], _mm256_mul_pd(w, _mm256_loadu_pd(doubles)));
         sum[1] = _mm256_add_pd(sum[1], _mm256_mul_pd(w, _mm256_loadu_pd(doubles + 4)));
     } else {
-        const __m256 w = _mm256_set1_ps((float)weight);
-        __m256 product = _mm256_mul_ps(w, quarter_single(type, in, quarter));
-        sums->single[quarter] = _mm256_add_ps(sums->single[quarter], product);
+        __m256 single = quarter_single(type, in, quarter);
+        if (weighted)
+            single = _mm256_mul_ps(_mm256_set1_ps(addend->single_weight), single);
+        sums->single[quarter] = _mm256_add_ps(sums->single[quarter], single);
     }
 }
 
-ROW_INLINE void sums_add(int type, const char *in, double weight, struct sums *sums)
+ROW_INLINE void sums_add(int type, bool weighted, const char *in, const struct addend *addend,
+                         struct sums *sums)
 {
-    sums_add_quarter(type, in, weight, 0, sums);
-    sums_add_quarter(type, in, weight, 1, sums);
-    sums_add_quarter(type, in, weight, 2, sums);
-    sums_add_quarter(type, in, weight, 3, sums);
+    sums_add_quarter(type, weighted, in, addend, 0, sums);
+    sums_add_quarter(type, weighted, in, addend, 1, sums);
+    sums_add_quarter(type, weighted, in, addend, 2, sums);
+    sums_add_quarter(type, weighted, in, addend, 3, sums);
 }
 
 ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
@@ -381,8 +506,8 @@ ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
     __m256 a = canonical_single(sums.single[0]), b = canonical_single(sums.single[1]);
     __m256 c = canonical_single(sums.single[2]), d = canonical_single(sums.single[3]);
     if (is_16_bit(type)) {
-        store_32_bytes(out, round_to_16_bit(type, a, b), store);
-        store_32_bytes(out + 32, round_to_16_bit(type, c, d), store);
+        store_32_bytes(out, round_to_16_bit(type, WITH_CARE, a, b), store);
+        store_32_bytes(out + 32, round_to_16_bit(type, WITH_CARE, c, d), store);
     } else {
         store_32_bytes(out, _mm256_castps_si256(a), store);
         store_32_bytes(out + 32, _mm256_castps_si256(b), store);

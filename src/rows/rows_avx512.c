@@ -4,6 +4,7 @@
  * a second time by tests/rows_avx512_simde, with an emulation in place of the intrinsics, so that
  * it is tested on CPUs without AVX-512. The conversions of AVX512_BF16 are of no use here: they
  * flush subnormals. */
+#include "rows/rows_undecoded.h"
 #include "rows/rows_vector.h"
 
 #include <moetoken/moetoken.h>
@@ -188,38 +189,6 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return add_elements(_mm512_add_pd(a, b));
 }
 
-/* Decoding is cheap here. */
-ROW_INLINE bool decodes(int type)
-{
-    (void)type;
-    return false;
-}
-
-ROW_INLINE void decode_block(int type, const char *token, float *single)
-{
-    (void)type;
-    (void)token;
-    (void)single;
-}
-
-ROW_INLINE bool always_exact(int type)
-{
-    (void)type;
-    return true;
-}
-
-ROW_INLINE void exact_begin(int type)
-{
-    (void)type;
-}
-
-ROW_INLINE bool exact_end(int type, const void *sums)
-{
-    (void)type;
-    (void)sums;
-    return true;
-}
-
 /* Products of two 16- or 32-bit elements are exact in binary64: fused or not makes no difference
  * to them. */
 ROW_INLINE void dot_block(int type, const char *in, const char *token, struct lanes *lanes)
@@ -265,9 +234,12 @@ ROW_INLINE void row_quarter_f64(int verbs, int store, int quarter, const char *i
     }
 }
 
-ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded, const char *in,
-                          const char *token, double weight, char *out, struct lanes *lanes)
+ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded,
+                          struct block block, struct lanes *lanes)
 {
+    const char *in = block.in, *token = block.token;
+    const double weight = block.weight;
+    char *out = block.out;
     (void)decoded;
     if (type == MOETOKEN_TOKEN_F64) {
         row_quarter_f64(verbs, store, 0, in, token, weight, out, &lanes->sum[0]);
@@ -297,24 +269,27 @@ ROW_INLINE struct sums sums_zero(void)
     return (struct sums){{zero, zero}, {wide_zero, wide_zero, wide_zero, wide_zero}};
 }
 
-ROW_INLINE void sums_add_half(int type, const char *in, double weight, int half, struct sums *sums)
+ROW_INLINE void sums_add_half(int type, bool weighted, const char *in, const struct addend *addend,
+                              int half, struct sums *sums)
 {
     if (type == MOETOKEN_TOKEN_F64) {
-        const __m512d w = _mm512_set1_pd(weight);
+        const __m512d w = _mm512_set1_pd(addend->weight);
         __m512d *sum = &sums->wide[2 * half];
         sum[0] = _mm512_add_pd(sum[0], _mm512_mul_pd(w, _mm512_loadu_pd(in + 128 * half)));
         sum[1] = _mm512_add_pd(sum[1], _mm512_mul_pd(w, _mm512_loadu_pd(in + 128 * half + 64)));
     } else {
-        const __m512 w = _mm512_set1_ps((float)weight);
-        __m512 product = _mm512_mul_ps(w, half_single(type, in, half));
-        sums->single[half] = _mm512_add_ps(sums->single[half], product);
+        __m512 single = half_single(type, in, half);
+        if (weighted)
+            single = _mm512_mul_ps(_mm512_set1_ps(addend->single_weight), single);
+        sums->single[half] = _mm512_add_ps(sums->single[half], single);
     }
 }
 
-ROW_INLINE void sums_add(int type, const char *in, double weight, struct sums *sums)
+ROW_INLINE void sums_add(int type, bool weighted, const char *in, const struct addend *addend,
+                         struct sums *sums)
 {
-    sums_add_half(type, in, weight, 0, sums);
-    sums_add_half(type, in, weight, 1, sums);
+    sums_add_half(type, weighted, in, addend, 0, sums);
+    sums_add_half(type, weighted, in, addend, 1, sums);
 }
 
 ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)

@@ -14,18 +14,26 @@
  *   struct lanes                            the 32 partial sums of a dot product, in registers
  *   lanes_zero(), lanes_load(from), lanes_store(to, lanes)
  *   lanes_total(type, lanes)                adds them in the order of rows.h
- *   decodes(type)                           tokens with many slots are worth decoding once
- *   decode_block(type, token, single)       a block as 32 float32, in an order of the file's own
- *   row_block(type, verbs, care, store, decoded, in, token, weight, out, lanes)
- *                                           a block of one slot: lanes + in * token, and
- *                                           out = weight * token. `token` is the token's block or,
- *                                           decoded, the float32. All of `in` is read before the
- *                                           same bytes of `out` are written
+ *   row_block(type, verbs, care, store, decoded, block, lanes)
+ *                                           lanes + in * token, and out = weight * token. All of
+ *                                           `in` is read before the same bytes of `out` are
+ *                                           written. decoded: block.decoded may be used
+ *   decode_slots(type, verbs)               with how many slots a token is worth decoding once;
+ *                                           0: never
+ *   decoded_size(type)                      bytes of a decoded element, 8 at most
+ *   decode_block(type, token, decoded)      a block in the arithmetic of the products, in an order
+ *                                           of the file's own
+ *   looks_for_ties(type)                    decoded pieces without ties are rounded faster
+ *   struct least, least_begin(), least_add(type, token, least), least_end(type, least)
+ *                                           the least magnitude of a token's blocks, zeros left out
+ *   has_no_ties(type, weight)               no product of the weight and an element is halfway
+ *                                           between two elements, or it is subnormal as float32
  *   always_exact(type)                      row_block's products are, even without care
  *   exact_begin(type), exact_end(type, sums)  true when all products since the former were exact
  *   block_is_finite(type, token)            no NaN and no infinity in it
  *   struct sums                             32 sums in the arithmetic of the type
- *   sums_zero(), sums_add(type, in, weight, sums)   sums + weight * in, two roundings
+ *   sums_zero()
+ *   sums_add(type, weighted, in, addend, sums)   sums + weight * in, two roundings; or sums + in
  *   sums_store(type, sums, out, store)      rounds them to a block
  *   store_kind(out, streaming)              the best STORE_... that the alignment of `out` allows
  *   copy_bytes(from, to, bytes, streaming)  a row of a copy
@@ -35,6 +43,8 @@
 
 #include "formats.h"
 #include "rows/rows_vector.h"
+
+#include <float.h>
 
 /* How far ahead of its use the expert side is asked for, in bytes; past the end of a piece that is
  * in the next slot's row. The hardware follows a row once it has begun, but cannot know the next.
@@ -47,8 +57,8 @@
 
 /* A piece of a slot's row, and what it meets. */
 struct piece {
-    const char *token;     /* elements, or their float32 */
-    const char *in, *next; /* next: what will be read of `in` after this piece */
+    const char *token, *decoded; /* its elements, and the same decoded or NULL */
+    const char *in, *next;       /* next: what will be read of `in` after this piece */
     char *out;
     double weight;
     int64_t length;
@@ -71,16 +81,20 @@ ROW_INLINE void piece_blocks(int type, int verbs, int care, int store, bool deco
                              const struct piece *from, double *sums)
 {
     const struct piece piece = *from;
-    const int64_t token_block = decoded ? BLOCK * 4 : block_bytes(type);
+    struct block block = {.weight = piece.weight};
     struct lanes lanes = verbs & VERB_DOT ? lanes_load(sums) : lanes_zero();
     for (int64_t b = 0; b < piece.length / BLOCK; b++) {
         const int64_t at = b * block_bytes(type);
-        const char *in = verbs & VERB_DOT ? piece.in + at : NULL;
-        char *out = verbs & VERB_SCALE ? piece.out + at : NULL;
-        if (verbs & VERB_DOT)
+        block.token = piece.token + at;
+        if (decoded)
+            block.decoded = piece.decoded + b * BLOCK * decoded_size(type);
+        if (verbs & VERB_SCALE)
+            block.out = piece.out + at;
+        if (verbs & VERB_DOT) {
+            block.in = piece.in + at;
             prefetch_block(type, &piece, at);
-        row_block(type, verbs, care, store, decoded, in, piece.token + b * token_block,
-                  piece.weight, out, &lanes);
+        }
+        row_block(type, verbs, care, store, decoded, block, &lanes);
     }
     if (verbs & VERB_DOT)
         lanes_store(sums, lanes);
@@ -88,8 +102,7 @@ ROW_INLINE void piece_blocks(int type, int verbs, int care, int store, bool deco
 
 /* The incomplete block: the same work on copies that are filled up with zeros. A zero product
  * changes no partial sum, for none is ever -0. */
-ROW_INLINE void piece_tail(int type, int verbs, const struct piece *piece, const char *raw_token,
-                           double *sums)
+ROW_INLINE void piece_tail(int type, int verbs, const struct piece *piece, double *sums)
 {
     const int64_t tail = piece->length % BLOCK;
     if (tail == 0)
@@ -97,27 +110,58 @@ ROW_INLINE void piece_tail(int type, int verbs, const struct piece *piece, const
     const int64_t at = (piece->length - tail) * (int64_t)token_size(type);
     const size_t bytes = (size_t)tail * token_size(type);
     char token[BLOCK * 8] = {0}, in[BLOCK * 8] = {0}, out[BLOCK * 8];
+    struct block block = {.token = token, .in = in, .out = out, .weight = piece->weight};
     struct lanes lanes = verbs & VERB_DOT ? lanes_load(sums) : lanes_zero();
-    memcpy(token, raw_token + at, bytes);
+    memcpy(token, piece->token + at, bytes);
     if (verbs & VERB_DOT)
         memcpy(in, piece->in + at, bytes);
-    row_block(type, verbs, WITH_CARE, STORE_CACHED, false, in, token, piece->weight, out, &lanes);
+    row_block(type, verbs, WITH_CARE, STORE_CACHED, false, block, &lanes);
     if (verbs & VERB_DOT)
         lanes_store(sums, lanes);
     if (verbs & VERB_SCALE)
         memcpy(piece->out + at, out, bytes);
 }
 
-/* Complete blocks, by their stores. */
-ROW_INLINE void piece_all(int type, int verbs, int care, bool decoded, int store,
-                          const struct piece *piece, double *sums)
+/* Complete blocks, by their stores. What is done with care is rare, and kept small. */
+ROW_INLINE void piece_stores(int type, int verbs, int care, bool decoded, int store,
+                             const struct piece *piece, double *sums)
 {
-    if ((verbs & VERB_SCALE) && store == STORE_STREAMING)
+    const bool streams = (verbs & VERB_SCALE) && care != WITH_CARE;
+    if (streams && store == STORE_STREAMING)
         piece_blocks(type, verbs, care, STORE_STREAMING, decoded, piece, sums);
-    else if ((verbs & VERB_SCALE) && store == STORE_STREAMING_16)
+    else if (streams && store == STORE_STREAMING_16)
         piece_blocks(type, verbs, care, STORE_STREAMING_16, decoded, piece, sums);
     else
         piece_blocks(type, verbs, care, STORE_CACHED, decoded, piece, sums);
+}
+
+ROW_INLINE void piece_all(int type, int verbs, int care, bool decoded, bool no_ties, int store,
+                          const struct piece *piece, double *sums)
+{
+    const bool looks = (verbs & VERB_SCALE) && care == NO_CARE && decoded && looks_for_ties(type);
+    if (looks && no_ties)
+        piece_stores(type, verbs, NO_TIES, decoded, store, piece, sums);
+    else
+        piece_stores(type, verbs, care, decoded, store, piece, sums);
+    piece_tail(type, verbs, piece, sums);
+}
+
+/* The dot product of a piece with care, should it need any. */
+ROW_INLINE void piece_dot(int type, bool decoded, const struct piece *piece, double *sums)
+{
+    struct lanes before = lanes_load(sums);
+    piece_all(type, VERB_DOT, NO_CARE, decoded, false, STORE_CACHED, piece, sums);
+    if (exact_end(type, sums))
+        return;
+    lanes_store(sums, before);
+    piece_all(type, VERB_DOT, WITH_CARE, false, false, STORE_CACHED, piece, sums);
+    exact_begin(type);
+}
+
+/* The row that the next call begins with, or -1. */
+ROW_INLINE int64_t next_call_row(const struct moetoken_rows *rows)
+{
+    return rows->next_count > 0 ? rows->next_rows[0] : -1;
 }
 
 /* Where slot s continues at element h, and what comes after that piece. */
@@ -125,12 +169,12 @@ ROW_INLINE struct piece make_piece(const struct moetoken_rows *rows, int type, i
                                    int64_t h, int64_t length)
 {
     const int64_t at = h * (int64_t)token_size(type);
-    struct piece piece = {.length = length};
+    struct piece piece = {.token = rows->token_in + at, .length = length};
     if (verbs & VERB_DOT) {
         bool last_slot = s + 1 == rows->count, last_piece = h + length == rows->length;
         int64_t next_row = !last_slot    ? rows->row[s + 1]
                            : !last_piece ? rows->row[0]
-                                         : rows->next_row;
+                                         : next_call_row(rows);
         int64_t next_at = !last_slot    ? at
                           : !last_piece ? at + length * (int64_t)token_size(type)
                                         : 0;
@@ -144,26 +188,64 @@ ROW_INLINE struct piece make_piece(const struct moetoken_rows *rows, int type, i
     return piece;
 }
 
-/* All slots of the token, piece by piece: chunks that are decoded first, or whole rows. */
+/* A token's row that is worked on in pieces, because they are decoded first, or whole. */
+struct token_row {
+    _Alignas(64) char decoded[CHUNK * 8];
+    double least;                          /* magnitude in the decoded piece, zeros left out */
+    bool no_ties[MOETOKEN_SLOTS_PER_CALL]; /* has_no_ties of each slot's weight */
+};
+
+/* Rows from which on it pays to know whether there are ties. */
+#define TIES_LENGTH 512
+
+ROW_INLINE void look_for_ties(const struct moetoken_rows *rows, int type, struct token_row *token)
+{
+    for (int64_t s = 0; s < rows->count; s++)
+        token->no_ties[s] = rows->length >= TIES_LENGTH && has_no_ties(type, rows->weight[s]);
+}
+
+ROW_INLINE void decode_piece(int type, const char *piece, int64_t length, bool ties,
+                             struct token_row *token)
+{
+    struct least least = least_begin();
+    for (int64_t b = 0; b < length / BLOCK; b++) {
+        decode_block(type, piece + b * block_bytes(type),
+                     token->decoded + b * BLOCK * decoded_size(type));
+        if (ties)
+            least_add(type, piece + b * block_bytes(type), &least);
+    }
+    if (ties)
+        token->least = least_end(type, least);
+}
+
+/* All slots of the token, piece by piece. */
 ROW_INLINE void all_slots(const struct moetoken_rows *rows, int type, int verbs, int care,
                           bool decoded, double sums[][MOETOKEN_DOT_LANES])
 {
-    _Alignas(64) float single[CHUNK];
     const int64_t most = decoded ? CHUNK : rows->length;
+    const bool ties = decoded && (verbs & VERB_SCALE) && looks_for_ties(type);
+    struct token_row token;
+    if (ties)
+        look_for_ties(rows, type, &token);
     for (int64_t s = 0; (verbs & VERB_DOT) && s < rows->count; s++)
         lanes_store(sums[s], lanes_zero());
     for (int64_t h = 0; h < rows->length; h += most) {
-        const char *token = rows->token_in + h * (int64_t)token_size(type);
         int64_t length = rows->length - h < most ? rows->length - h : most;
-        for (int64_t b = 0; decoded && b < length / BLOCK; b++)
-            decode_block(type, token + b * block_bytes(type), single + b * BLOCK);
+        if (decoded)
+            decode_piece(type, rows->token_in + h * (int64_t)token_size(type), length, ties,
+                         &token);
         for (int64_t s = 0; s < rows->count; s++) {
             struct piece piece = make_piece(rows, type, verbs, s, h, length);
-            double *slot_sums = verbs & VERB_DOT ? sums[s] : NULL;
-            piece.token = decoded ? (const char *)single : token;
-            piece_all(type, verbs, care, decoded, store_kind(piece.out, rows->streaming), &piece,
-                      slot_sums);
-            piece_tail(type, verbs, &piece, token, slot_sums);
+            bool no_ties = ties && token.no_ties[s] && fabs(piece.weight) * token.least >= FLT_MIN;
+            int store = store_kind(piece.out, rows->streaming);
+            piece.decoded = decoded ? token.decoded : NULL;
+            if (verbs & VERB_DOT_FIRST) {
+                piece_dot(type, decoded, &piece, sums[s]);
+                piece_all(type, VERB_SCALE, care, decoded, no_ties, store, &piece, NULL);
+            } else {
+                piece_all(type, verbs, care, decoded, no_ties, store, &piece,
+                          verbs & VERB_DOT ? sums[s] : NULL);
+            }
         }
     }
 }
@@ -173,16 +255,13 @@ ROW_INLINE bool is_finite(double value)
     return value - value == 0;
 }
 
-/* Slots from which on decoding first pays; with fewer, writing and reading the float32 costs more
- * than it saves. */
-#define DECODE_SLOTS 3
-
 /* The fast pass over all slots. */
 ROW_INLINE void all_slots_fast(const struct moetoken_rows *rows, int type, int verbs,
                                double sums[][MOETOKEN_DOT_LANES])
 {
-    if (decodes(type) && rows->count >= DECODE_SLOTS)
-        all_slots(rows, type, verbs, NO_CARE, decodes(type), sums);
+    const int64_t from = decode_slots(type, verbs);
+    if (from != 0 && rows->count >= from)
+        all_slots(rows, type, verbs, NO_CARE, from != 0, sums);
     else
         all_slots(rows, type, verbs, NO_CARE, false, sums);
 }
@@ -205,7 +284,7 @@ ROW_INLINE bool dot_slots(const struct moetoken_rows *rows, int type, int verbs)
     bool finite = true;
     exact_begin(type);
     all_slots_fast(rows, type, verbs, sums);
-    if (!exact_end(type, sums))
+    if (!(verbs & VERB_DOT_FIRST) && !exact_end(type, sums))
         all_slots(rows, type, VERB_DOT, WITH_CARE, false, sums);
     for (int64_t s = 0; s < rows->count; s++) {
         double dot = lanes_total(type, lanes_load(sums[s]));
@@ -215,15 +294,13 @@ ROW_INLINE bool dot_slots(const struct moetoken_rows *rows, int type, int verbs)
     return finite;
 }
 
-/* One pass, unless it would overwrite what dot products may have to be done again from. */
+/* One pass. In place, what dot products may have to be done again from is overwritten only after
+ * them. */
 ROW_INLINE void scale_dot_slots(const struct moetoken_rows *rows, int type)
 {
-    if (rows->in == rows->out && !always_exact(type)) {
-        bool finite = dot_slots(rows, type, VERB_DOT);
-        scale_slots(rows, type, finite);
-        return;
-    }
-    bool finite = dot_slots(rows, type, VERB_SCALE | VERB_DOT);
+    bool finite = rows->in == rows->out && !always_exact(type)
+                      ? dot_slots(rows, type, VERB_SCALE | VERB_DOT | VERB_DOT_FIRST)
+                      : dot_slots(rows, type, VERB_SCALE | VERB_DOT);
     for (int64_t s = 0; finite && s < rows->count; s++)
         finite = is_finite(rows->weight[s]);
     if (!finite)
@@ -249,40 +326,81 @@ ROW_INLINE void token_to_slots(const struct moetoken_rows *rows, int type, int v
         scale_dot_slots(rows, type);
 }
 
-/* Adds one or two blocks, from byte `at` on, of every slot's row. Each row is a stream of its own,
- * too many for the hardware to follow, so the lines to come are asked for here. */
-ROW_INLINE void sum_blocks(const struct moetoken_rows *rows, int type, int store, int64_t at,
-                           int blocks)
+/* Addends that are listed at a time. */
+#define ADDENDS_MOST 32
+
+struct addends {
+    int64_t count;
+    struct addend addend[ADDENDS_MOST];
+};
+
+/* Lists slots from `first` on, without those of weight 0, whose row may be -1. */
+ROW_INLINE void list_addends(const struct moetoken_rows *rows, int64_t first,
+                             struct addends *addends)
 {
-    const int64_t row_bytes = rows->length * (int64_t)token_size(type);
-    const int64_t ahead = at + SUM_PREFETCH_BYTES < row_bytes ? SUM_PREFETCH_BYTES : 0;
-    struct sums first = sums_zero(), second = sums_zero();
-    for (int64_t s = 0; s < rows->count; s++) {
+    int64_t end = rows->count - first < ADDENDS_MOST ? rows->count : first + ADDENDS_MOST;
+    addends->count = 0;
+    for (int64_t s = first; s < end; s++) {
         double weight = rows->weight ? rows->weight[s] : 1;
         if (weight == 0)
             continue;
-        const char *in = rows->in + rows->row[s] * rows->in_row_stride + at;
-        for (int64_t i = 0; i < blocks * block_bytes(type); i += 64)
-            __builtin_prefetch(in + ahead + i);
-        sums_add(type, in, weight, &first);
-        if (blocks == 2)
-            sums_add(type, in + block_bytes(type), weight, &second);
+        const char *in = rows->in + rows->row[s] * rows->in_row_stride;
+        int64_t next = s < rows->next_count ? rows->next_rows[s] : -1;
+        addends->addend[addends->count++] =
+            (struct addend){.in = in,
+                            .next = next < 0 ? in : rows->in + next * rows->in_row_stride,
+                            .weight = weight,
+                            .single_weight = (float)weight};
+    }
+}
+
+/* Each addend is a stream of its own, too many for the hardware to follow, and each begins where no
+ * hardware expects it: the lines to come are asked for here, past the end of the row those of the
+ * next sum. */
+ROW_INLINE void prefetch_addend(const struct addend *addend, int64_t at, int64_t row_bytes,
+                                int64_t bytes)
+{
+    int64_t ahead = at + SUM_PREFETCH_BYTES;
+    const char *line = ahead < row_bytes ? addend->in + ahead : addend->next + (ahead - row_bytes);
+    for (int64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(line + i);
+}
+
+/* Adds one or two blocks, from byte `at` on, of every slot's row. */
+ROW_INLINE void sum_blocks(const struct moetoken_rows *rows, int type, bool weighted, int store,
+                           int64_t at, int blocks, struct addends *addends)
+{
+    const int64_t row_bytes = rows->length * (int64_t)token_size(type);
+    struct sums first = sums_zero(), second = sums_zero();
+    for (int64_t s = 0; s < rows->count; s += ADDENDS_MOST) {
+        if (rows->count > ADDENDS_MOST)
+            list_addends(rows, s, addends);
+        for (int64_t i = 0; i < addends->count; i++) {
+            const struct addend *addend = &addends->addend[i];
+            const char *in = addend->in + at;
+            prefetch_addend(addend, at, row_bytes, blocks * block_bytes(type));
+            sums_add(type, weighted, in, addend, &first);
+            if (blocks == 2)
+                sums_add(type, weighted, in + block_bytes(type), addend, &second);
+        }
     }
     sums_store(type, first, rows->token_out + at, store);
     if (blocks == 2)
         sums_store(type, second, rows->token_out + at + block_bytes(type), store);
 }
 
-ROW_INLINE void sum_tail(const struct moetoken_rows *rows, int type, int64_t at, size_t bytes)
+ROW_INLINE void sum_tail(const struct moetoken_rows *rows, int type, int64_t at, size_t bytes,
+                         struct addends *addends)
 {
     char in[BLOCK * 8] = {0}, out[BLOCK * 8];
     struct sums sums = sums_zero();
-    for (int64_t s = 0; s < rows->count; s++) {
-        double weight = rows->weight ? rows->weight[s] : 1;
-        if (weight == 0)
-            continue;
-        memcpy(in, rows->in + rows->row[s] * rows->in_row_stride + at, bytes);
-        sums_add(type, in, weight, &sums);
+    for (int64_t s = 0; s < rows->count; s += ADDENDS_MOST) {
+        if (rows->count > ADDENDS_MOST)
+            list_addends(rows, s, addends);
+        for (int64_t i = 0; i < addends->count; i++) {
+            memcpy(in, addends->addend[i].in + at, bytes);
+            sums_add(type, true, in, &addends->addend[i], &sums);
+        }
     }
     sums_store(type, sums, out, STORE_CACHED);
     memcpy(rows->token_out + at, out, bytes);
@@ -290,38 +408,46 @@ ROW_INLINE void sum_tail(const struct moetoken_rows *rows, int type, int64_t at,
 
 /* Two blocks at a time share the work that each slot costs; two of float64 have no room in the
  * registers of some. */
-ROW_INLINE void sum_row(const struct moetoken_rows *rows, int type, int store)
+ROW_INLINE void sum_row(const struct moetoken_rows *rows, int type, bool weighted, int store,
+                        struct addends *addends)
 {
-    const int64_t most = type == MOETOKEN_TOKEN_F64 ? 1 : 2, count = rows->length / BLOCK;
-    const int64_t slots =
-        rows->count < MOETOKEN_SLOTS_PER_CALL ? rows->count : MOETOKEN_SLOTS_PER_CALL;
+    const int most = type == MOETOKEN_TOKEN_F64 ? 1 : 2;
+    const int64_t count = rows->length / BLOCK;
     int64_t b = 0;
-    for (int64_t i = 0; i < SUM_PREFETCH_BYTES && count > 0; i += 64)
-        for (int64_t s = 0; s < slots; s++)
-            __builtin_prefetch(rows->in + rows->row[s] * rows->in_row_stride + i);
     for (; b + most <= count; b += most)
-        sum_blocks(rows, type, store, b * block_bytes(type), type == MOETOKEN_TOKEN_F64 ? 1 : 2);
+        sum_blocks(rows, type, weighted, store, b * block_bytes(type), most, addends);
     if (b < count)
-        sum_blocks(rows, type, store, b * block_bytes(type), 1);
+        sum_blocks(rows, type, weighted, store, b * block_bytes(type), 1, addends);
+}
+
+ROW_INLINE void sum_row_stores(const struct moetoken_rows *rows, int type, bool weighted,
+                               struct addends *addends)
+{
+    switch (store_kind(rows->token_out, rows->streaming)) {
+    case STORE_STREAMING:
+        sum_row(rows, type, weighted, STORE_STREAMING, addends);
+        break;
+    case STORE_STREAMING_16:
+        sum_row(rows, type, weighted, STORE_STREAMING_16, addends);
+        break;
+    default:
+        sum_row(rows, type, weighted, STORE_CACHED, addends);
+        break;
+    }
 }
 
 ROW_INLINE void slots_to_token(const struct moetoken_rows *rows, int type)
 {
     const int64_t tail = rows->length % BLOCK;
-    switch (store_kind(rows->token_out, rows->streaming)) {
-    case STORE_STREAMING:
-        sum_row(rows, type, STORE_STREAMING);
-        break;
-    case STORE_STREAMING_16:
-        sum_row(rows, type, STORE_STREAMING_16);
-        break;
-    default:
-        sum_row(rows, type, STORE_CACHED);
-        break;
-    }
+    struct addends addends;
+    list_addends(rows, 0, &addends);
+    if (rows->weight)
+        sum_row_stores(rows, type, true, &addends);
+    else
+        sum_row_stores(rows, type, false, &addends);
     if (tail != 0)
         sum_tail(rows, type, (rows->length - tail) * (int64_t)token_size(type),
-                 (size_t)tail * token_size(type));
+                 (size_t)tail * token_size(type), &addends);
 }
 
 ROW_INLINE void copy_to_slots(const struct moetoken_rows *rows, int64_t size)

@@ -1,6 +1,7 @@
 /* rows_neon.c - row kernels for AArch64 Advanced SIMD.
  *
  * The block vocabulary of rows_blocks.h in 128-bit registers, then the kernels. */
+#include "rows/rows_undecoded.h"
 #include "rows/rows_vector.h"
 
 #include <moetoken/moetoken.h>
@@ -168,38 +169,6 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return vpaddd_f64(vaddq_f64(vaddq_f64(a, c), vaddq_f64(b, d)));
 }
 
-/* Decoding is cheap here. */
-ROW_INLINE bool decodes(int type)
-{
-    (void)type;
-    return false;
-}
-
-ROW_INLINE void decode_block(int type, const char *token, float *single)
-{
-    (void)type;
-    (void)token;
-    (void)single;
-}
-
-ROW_INLINE bool always_exact(int type)
-{
-    (void)type;
-    return true;
-}
-
-ROW_INLINE void exact_begin(int type)
-{
-    (void)type;
-}
-
-ROW_INLINE bool exact_end(int type, const void *sums)
-{
-    (void)type;
-    (void)sums;
-    return true;
-}
-
 /* Products of two float16 are exact in float32, all others of 16- or 32-bit elements in binary64:
  * fused or not makes no difference to those. */
 ROW_INLINE void add_products(int type, float32x4_t x, float32x4_t g, float64x2_t *sum)
@@ -276,9 +245,12 @@ ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, const char *in,
                        vreinterpretq_u16_f64(canonical_wide(vmulq_f64(w, high))), store);
 }
 
-ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded, const char *in,
-                          const char *token, double weight, char *out, struct lanes *lanes)
+ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded,
+                          struct block block, struct lanes *lanes)
 {
+    const char *in = block.in, *token = block.token;
+    const double weight = block.weight;
+    char *out = block.out;
     (void)decoded;
     float64x2_t *sum = lanes->sum;
     if (type != MOETOKEN_TOKEN_F64) {
@@ -311,33 +283,35 @@ ROW_INLINE struct sums sums_zero(void)
 }
 
 /* Two roundings: -ffp-contract=off is part of the build. */
-ROW_INLINE void sums_add_eighth(int type, const char *in, double weight, int eighth,
-                                struct sums *sums)
+ROW_INLINE void sums_add_eighth(int type, bool weighted, const char *in,
+                                const struct addend *addend, int eighth, struct sums *sums)
 {
     if (type == MOETOKEN_TOKEN_F64) {
-        const float64x2_t w = vdupq_n_f64(weight);
+        const float64x2_t w = vdupq_n_f64(addend->weight);
         float64x2_t low = vreinterpretq_f64_u16(load_16_bytes(in + 32 * eighth));
         float64x2_t high = vreinterpretq_f64_u16(load_16_bytes(in + 32 * eighth + 16));
         float64x2_t *sum = &sums->wide[2 * eighth];
         sum[0] = vaddq_f64(sum[0], vmulq_f64(w, low));
         sum[1] = vaddq_f64(sum[1], vmulq_f64(w, high));
     } else {
-        float32x4_t product =
-            vmulq_f32(vdupq_n_f32((float)weight), eighth_single(type, in, eighth));
-        sums->single[eighth] = vaddq_f32(sums->single[eighth], product);
+        float32x4_t single = eighth_single(type, in, eighth);
+        if (weighted)
+            single = vmulq_f32(vdupq_n_f32(addend->single_weight), single);
+        sums->single[eighth] = vaddq_f32(sums->single[eighth], single);
     }
 }
 
-ROW_INLINE void sums_add(int type, const char *in, double weight, struct sums *sums)
+ROW_INLINE void sums_add(int type, bool weighted, const char *in, const struct addend *addend,
+                         struct sums *sums)
 {
-    sums_add_eighth(type, in, weight, 0, sums);
-    sums_add_eighth(type, in, weight, 1, sums);
-    sums_add_eighth(type, in, weight, 2, sums);
-    sums_add_eighth(type, in, weight, 3, sums);
-    sums_add_eighth(type, in, weight, 4, sums);
-    sums_add_eighth(type, in, weight, 5, sums);
-    sums_add_eighth(type, in, weight, 6, sums);
-    sums_add_eighth(type, in, weight, 7, sums);
+    sums_add_eighth(type, weighted, in, addend, 0, sums);
+    sums_add_eighth(type, weighted, in, addend, 1, sums);
+    sums_add_eighth(type, weighted, in, addend, 2, sums);
+    sums_add_eighth(type, weighted, in, addend, 3, sums);
+    sums_add_eighth(type, weighted, in, addend, 4, sums);
+    sums_add_eighth(type, weighted, in, addend, 5, sums);
+    sums_add_eighth(type, weighted, in, addend, 6, sums);
+    sums_add_eighth(type, weighted, in, addend, 7, sums);
 }
 
 /* Four eighths of the result. */

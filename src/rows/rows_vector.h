@@ -11,14 +11,18 @@
 /* Elements of a block: one for each partial sum of a dot product. */
 #define BLOCK MOETOKEN_DOT_LANES
 
-/* What is done with a slot, or-ed. */
+/* What is done with a slot, or-ed. VERB_DOT_FIRST with both others: the dot product of a piece is
+ * finished, and seen to be exact, before the piece is overwritten. */
 enum {
     VERB_SCALE = 1,
-    VERB_DOT = 2
+    VERB_DOT = 2,
+    VERB_DOT_FIRST = 4
 };
 
-/* Whether NaN and products that are not exact are seen to. */
+/* What is seen to: nothing, when even ties of the rounding are known not to occur; ties, but
+ * neither NaN nor products that are not exact; everything. */
 enum {
+    NO_TIES,
     NO_CARE,
     WITH_CARE
 };
@@ -29,6 +33,21 @@ enum {
     STORE_CACHED,
     STORE_STREAMING,
     STORE_STREAMING_16
+};
+
+/* A block of one slot: out = weight * token, and the products in * token. */
+struct block {
+    const char *token, *decoded; /* the token's block, and the same decoded, where it is */
+    const char *in;
+    double weight;
+    char *out;
+};
+
+/* A row that a sum adds; all but float64 multiply by the float32. */
+struct addend {
+    const char *in, *next; /* next: a row that the next sum will add */
+    double weight;
+    float single_weight;
 };
 
 ROW_INLINE bool is_16_bit(int type)

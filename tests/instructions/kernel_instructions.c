@@ -26,7 +26,8 @@ static void count_instructions(const struct moetoken_row_kernel_entry *entry,
                                moetoken_rows_fn *kernel)
 {
     static const int64_t row[COUNT] = {2, 0, 3, 1};
-    static const double weight[COUNT] = {0.5, 0.28125, 0.1875, 0.03125};
+    static const double weight[COUNT] = {0x1.921fb6p-1, 0x1.5bf0a8p-2, 0x1.6a09e6p-3,
+                                         0x1.19799ap-4};
     double dot[COUNT];
     int64_t size = (int64_t)entry->element_size;
     struct moetoken_rows rows = {.length = LENGTH,
@@ -42,8 +43,7 @@ static void count_instructions(const struct moetoken_row_kernel_entry *entry,
                                  .in_stride = size,
                                  .out = out[0],
                                  .out_row_stride = sizeof out[0],
-                                 .out_stride = size,
-                                 .next_row = -1};
+                                 .out_stride = size};
     if (entry->type >= 0) {
         fill(token, entry->type);
         for (int s = 0; s < COUNT; s++)
