@@ -71,9 +71,10 @@ static bool strides_keep_apart(const struct moetoken_view *a, const struct moeto
 
 static bool views_meet(const struct moetoken_view *a, const struct moetoken_view *b)
 {
-    struct runs first = runs_of_view(a), second = runs_of_view(b);
-    if (first.start >= runs_end(&second) || second.start >= runs_end(&first))
+    uintptr_t start_a = (uintptr_t)a->data, start_b = (uintptr_t)b->data;
+    if (start_a >= start_b + (uintptr_t)b->extent || start_b >= start_a + (uintptr_t)a->extent)
         return false;
+    struct runs first = runs_of_view(a), second = runs_of_view(b);
     if (strides_keep_apart(a, b))
         return false;
     if (first.count > second.count) {

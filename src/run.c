@@ -64,23 +64,12 @@ void moetoken_run_plan(const moetoken_options *options, int64_t bytes, int64_t w
         run->streaming = true;
 }
 
-static void run_range(const struct moetoken_run *run,
-                      void (*body)(const void *context, int64_t first, int64_t end),
-                      const void *context, int64_t first, int64_t end)
+static void run_on_threads(int threads, int64_t count, moetoken_range_fn *body, const void *context)
 {
-    uint64_t mode = moetoken_float_mode_enter();
-    body(context, first, end);
-    moetoken_float_mode_leave(mode);
-    run->kernels.fence();
-}
-
-void moetoken_run_ranges(const struct moetoken_run *run, int64_t count,
-                         void (*body)(const void *context, int64_t first, int64_t end),
-                         const void *context)
-{
-    int threads = run->threads < count ? run->threads : (int)count;
+    if (threads > count)
+        threads = (int)count;
     if (threads <= 1) {
-        run_range(run, body, context, 0, count);
+        body(context, 0, count);
         return;
     }
     int64_t ranges = (int64_t)threads * RANGES_PER_THREAD;
@@ -89,6 +78,43 @@ void moetoken_run_ranges(const struct moetoken_run *run, int64_t count,
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int64_t i = 0; i < ranges; i++) {
         int64_t first = i * length;
-        run_range(run, body, context, first, count - first < length ? count : first + length);
+        body(context, first, count - first < length ? count : first + length);
     }
+}
+
+/* What goes around each range of a moetoken_run_ranges. */
+struct moving {
+    const struct moetoken_run *run;
+    moetoken_range_fn *body;
+    const void *context;
+};
+
+static void move_range(const void *context, int64_t first, int64_t end)
+{
+    const struct moving *moving = context;
+    uint64_t mode = moetoken_float_mode_enter();
+    moving->body(moving->context, first, end);
+    moetoken_float_mode_leave(mode);
+    moving->run->kernels.fence();
+}
+
+void moetoken_run_ranges(const struct moetoken_run *run, int64_t count, moetoken_range_fn *body,
+                         const void *context)
+{
+    const struct moving moving = {run, body, context};
+    run_on_threads(run->threads, count, move_range, &moving);
+}
+
+void moetoken_run_map_ranges(const struct moetoken_run *run, int64_t bytes, int64_t count,
+                             moetoken_range_fn *body, const void *context)
+{
+    run_on_threads(bytes >= MOETOKEN_SERIAL_MAP_BYTES ? run->threads : 1, count, body, context);
+}
+
+void moetoken_run_lower(int64_t *lowest, int64_t value)
+{
+    int64_t known = __atomic_load_n(lowest, __ATOMIC_RELAXED);
+    while (value < known && !__atomic_compare_exchange_n(lowest, &known, value, true,
+                                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
 }

@@ -10,6 +10,10 @@
  * cache. See docs/performance.md. */
 #define MOETOKEN_STREAMING_BYTES (4 * 1024 * 1024)
 
+/* Routing maps of fewer bytes are read by one thread, in about half a millisecond at most: to start
+ * threads once more, and to wait for them, may cost more where something else keeps cores busy. */
+#define MOETOKEN_SERIAL_MAP_BYTES (2 * 1024 * 1024)
+
 struct moetoken_run {
     struct moetoken_row_kernels kernels;
     int threads;
@@ -26,10 +30,20 @@ moetoken_status moetoken_run_check_options(const moetoken_options *options, uint
 void moetoken_run_plan(const moetoken_options *options, int64_t bytes, int64_t written, bool unit,
                        bool in_place, struct moetoken_run *run);
 
+typedef void moetoken_range_fn(const void *context, int64_t first, int64_t end);
+
 /* Calls body(context, first, end) for ranges that make up [0, count), on the run's threads, in the
  * defined floating-point mode. Returns when all is written and visible. */
-void moetoken_run_ranges(const struct moetoken_run *run, int64_t count,
-                         void (*body)(const void *context, int64_t first, int64_t end),
+void moetoken_run_ranges(const struct moetoken_run *run, int64_t count, moetoken_range_fn *body,
                          const void *context);
+
+/* The same for work on `bytes` of routing map, without floating-point numbers and kernels: on one
+ * thread below MOETOKEN_SERIAL_MAP_BYTES. */
+void moetoken_run_map_ranges(const struct moetoken_run *run, int64_t bytes, int64_t count,
+                             moetoken_range_fn *body, const void *context);
+
+/* Makes *lowest `value` unless it is lower already: how ranges that run at once agree on the first
+ * place where something holds. */
+void moetoken_run_lower(int64_t *lowest, int64_t value);
 
 #endif

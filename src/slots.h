@@ -6,6 +6,7 @@
 #ifndef MOETOKEN_SLOTS_H
 #define MOETOKEN_SLOTS_H
 
+#include "run.h"
 #include "tensor.h"
 #include "workspace.h"
 
@@ -42,11 +43,12 @@ moetoken_status moetoken_slots_take(int64_t tokens_num, int64_t slots_num,
 /* Checks every index, and the slots against the map where they have experts, and fills `slots`.
  * All that can be wrong with a routing's values is found here. */
 moetoken_status moetoken_slots_build(const struct moetoken_routing *routing,
-                                     struct moetoken_slots *slots);
+                                     const struct moetoken_run *run, struct moetoken_slots *slots);
 
 /* Both of the above; T may be 0. Close in any case. */
 moetoken_status moetoken_slots_open(const struct moetoken_routing *routing,
-                                    const moetoken_options *options, struct moetoken_slots *slots);
+                                    const moetoken_options *options, const struct moetoken_run *run,
+                                    struct moetoken_slots *slots);
 void moetoken_slots_close(struct moetoken_slots *slots);
 
 /* Reorders the slots of each token by expert, slot order within an expert (padded only), so that
@@ -59,35 +61,76 @@ static inline bool moetoken_slots_is_named(const struct moetoken_slots *slots, i
     return slots->named[row / 64] >> (row % 64) & 1;
 }
 
-/* The experts of a token's slots, in slot order. */
-struct moetoken_expert_walk {
-    const struct moetoken_routing *routing;
-    const char *map; /* the token's row of the map, dropless */
-    int64_t next;    /* the first expert that no slot has had yet, dropless */
-};
+/* ---- the routing map ------------------------------------------------------------------------ */
 
-static inline struct moetoken_expert_walk
-moetoken_expert_walk_begin(const struct moetoken_routing *routing, int64_t token)
-{
-    struct moetoken_expert_walk walk = {routing, NULL, 0};
-    if (routing->with_experts && !routing->padded)
-        walk.map = moetoken_view_at(routing->map, token, 0);
-    return walk;
-}
+/* Experts that are looked at together. */
+#define MOETOKEN_EXPERTS_PER_MASK 64
 
-/* The expert of the token's next slot, which holds `row`; -1 when it has none, or none is needed.
- */
-int64_t moetoken_expert_walk_next(struct moetoken_expert_walk *walk, int64_t row);
-
-/* The first set expert in [expert, end) of a row of the map, or `end`. */
-int64_t moetoken_map_next_set(const struct moetoken_view *map, const char *map_row, int64_t expert,
-                              int64_t end);
+/* Bit j: routing_map[token, first + j] is set; of the experts in [first, end), at most 64. */
+uint64_t moetoken_map_mask(const struct moetoken_view *map, int64_t token, int64_t first,
+                           int64_t end);
 
 /* Whether routing_map[token, expert] is set. */
 static inline bool moetoken_map_is_set(const struct moetoken_view *map, int64_t token,
                                        int64_t expert)
 {
     return *moetoken_view_at(map, token, expert) != 0;
+}
+
+/* How many experts of a token are set. */
+int64_t moetoken_map_count_set(const struct moetoken_view *map, int64_t token);
+
+/* The set experts of a token, ascending. */
+struct moetoken_map_walk {
+    const struct moetoken_view *map;
+    int64_t token;
+    int64_t end;   /* the experts below have been looked at */
+    uint64_t mask; /* of them, those of the last 64 that are still to come */
+    int64_t first; /* the expert of bit 0 of the mask */
+};
+
+static inline struct moetoken_map_walk moetoken_map_walk_begin(const struct moetoken_view *map,
+                                                               int64_t token)
+{
+    return (struct moetoken_map_walk){.map = map, .token = token};
+}
+
+/* The next set expert, or -1. */
+static inline int64_t moetoken_map_walk_next(struct moetoken_map_walk *walk)
+{
+    while (walk->mask == 0) {
+        if (walk->end >= walk->map->shape[1])
+            return -1;
+        walk->first = walk->end;
+        walk->end += MOETOKEN_EXPERTS_PER_MASK;
+        walk->mask = moetoken_map_mask(walk->map, walk->token, walk->first, walk->map->shape[1]);
+    }
+    int64_t expert = walk->first + __builtin_ctzll(walk->mask);
+    walk->mask &= walk->mask - 1; /* without its lowest bit */
+    return expert;
+}
+
+/* The experts of a token's slots, in slot order. */
+struct moetoken_expert_walk {
+    const struct moetoken_routing *routing;
+    struct moetoken_map_walk set; /* dropless */
+};
+
+static inline struct moetoken_expert_walk
+moetoken_expert_walk_begin(const struct moetoken_routing *routing, int64_t token)
+{
+    return (struct moetoken_expert_walk){routing, moetoken_map_walk_begin(routing->map, token)};
+}
+
+/* The expert of the token's next slot, which holds `row`; -1 when it has none, or none is needed.
+ */
+static inline int64_t moetoken_expert_walk_next(struct moetoken_expert_walk *walk, int64_t row)
+{
+    if (!walk->routing->with_experts)
+        return -1;
+    if (walk->routing->padded)
+        return row / walk->routing->capacity;
+    return moetoken_map_walk_next(&walk->set);
 }
 
 #endif

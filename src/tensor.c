@@ -108,9 +108,8 @@ static moetoken_status check_sizes(const DLTensor *tensor, struct moetoken_view 
     return MOETOKEN_OK;
 }
 
-/* The stride of a dimension in bytes, 0 where it moves nothing. */
-static moetoken_status check_stride(const DLTensor *tensor, int dim, struct moetoken_view *view,
-                                    int64_t *extent)
+/* The stride of a dimension in bytes, 0 where it moves nothing; and what it adds to the extent. */
+static moetoken_status check_stride(const DLTensor *tensor, int dim, struct moetoken_view *view)
 {
     view->stride[dim] = 0;
     if (dim >= tensor->ndim || moetoken_view_is_empty(view) || view->shape[dim] <= 1)
@@ -124,7 +123,7 @@ static moetoken_status check_stride(const DLTensor *tensor, int dim, struct moet
     int64_t reach;
     if (__builtin_mul_overflow(stride, view->size, &view->stride[dim]) ||
         __builtin_mul_overflow(view->stride[dim], view->shape[dim] - 1, &reach) ||
-        __builtin_add_overflow(*extent, reach, extent))
+        __builtin_add_overflow(view->extent, reach, &view->extent))
         return moetoken_fail(MOETOKEN_ERR_OVERFLOW,
                              "%s: its stride %" PRId64 " in dimension %d of size %" PRId64
                              " reaches beyond 2^63 - 1 bytes",
@@ -133,7 +132,7 @@ static moetoken_status check_stride(const DLTensor *tensor, int dim, struct moet
 }
 
 static moetoken_status check_data(const DLTensor *tensor, const struct moetoken_argument *argument,
-                                  int64_t extent, struct moetoken_view *view)
+                                  struct moetoken_view *view)
 {
     static char nothing; /* rows of length 0 have an address too */
     if (moetoken_view_is_empty(view)) {
@@ -147,11 +146,11 @@ static moetoken_status check_data(const DLTensor *tensor, const struct moetoken_
     }
     uint64_t last;
     if (__builtin_add_overflow((uint64_t)(uintptr_t)tensor->data, tensor->byte_offset, &last) ||
-        __builtin_add_overflow(last, (uint64_t)extent, &last) || last > UINTPTR_MAX)
+        __builtin_add_overflow(last, (uint64_t)view->extent, &last) || last > UINTPTR_MAX)
         return moetoken_fail(MOETOKEN_ERR_OVERFLOW,
                              "%s: its byte_offset %" PRIu64 " and %" PRId64
                              " bytes reach beyond the address space",
-                             view->name, tensor->byte_offset, extent);
+                             view->name, tensor->byte_offset, view->extent);
     view->data = (char *)tensor->data + tensor->byte_offset;
     return MOETOKEN_OK;
 }
@@ -168,11 +167,11 @@ static moetoken_status make_view(const struct moetoken_argument *argument)
         status = check_type(tensor, argument, view);
     if (status == MOETOKEN_OK)
         status = check_sizes(tensor, view);
-    int64_t extent = view->size;
+    view->extent = view->size;
     for (int dim = 0; dim < 2 && status == MOETOKEN_OK; dim++)
-        status = check_stride(tensor, dim, view, &extent);
+        status = check_stride(tensor, dim, view);
     if (status == MOETOKEN_OK)
-        status = check_data(tensor, argument, extent, view);
+        status = check_data(tensor, argument, view);
     return status;
 }
 
@@ -262,6 +261,24 @@ moetoken_status moetoken_index_check_holds(const struct moetoken_view *view, int
     return moetoken_fail(MOETOKEN_ERR_SHAPE,
                          "%s is int32, expected int64 as it is to hold indices up to %" PRId64,
                          view->name, end - 1);
+}
+
+void moetoken_index_load_many(const struct moetoken_view *view, int64_t first, int64_t count,
+                              int64_t *to)
+{
+    const char *from = view->data + first * view->stride[0];
+    if (view->stride[0] != view->size) {
+        for (int64_t i = 0; i < count; i++)
+            to[i] = moetoken_index_load(view, first + i);
+    } else if (view->type == MOETOKEN_I64) {
+        memcpy(to, from, (size_t)count * sizeof *to);
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            int32_t narrow;
+            memcpy(&narrow, from + i * (int64_t)sizeof narrow, sizeof narrow);
+            to[i] = narrow;
+        }
+    }
 }
 
 moetoken_status moetoken_view_check_probs_type(const struct moetoken_view *view,

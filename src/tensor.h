@@ -21,6 +21,7 @@ struct moetoken_view {
     int64_t size; /* bytes of an element */
     int64_t shape[2];
     int64_t stride[2]; /* bytes; 0 where shape <= 1 and in empty tensors */
+    int64_t extent;    /* bytes from the first element's start to the last one's end */
     bool given;
 };
 
@@ -114,6 +115,10 @@ static inline int64_t moetoken_index_load(const struct moetoken_view *view, int6
     return narrow;
 }
 
+/* Elements [first, first + count) of a one-dimensional index view. */
+void moetoken_index_load_many(const struct moetoken_view *view, int64_t first, int64_t count,
+                              int64_t *to);
+
 static inline void moetoken_index_store(const struct moetoken_view *view, int64_t i, int64_t value)
 {
     char *to = view->data + i * view->stride[0];
@@ -122,6 +127,17 @@ static inline void moetoken_index_store(const struct moetoken_view *view, int64_
         memcpy(to, &value, sizeof value);
     else
         memcpy(to, &narrow, sizeof narrow);
+}
+
+/* A bit copy of one element of `size` bytes: 2, 4 or 8. */
+static inline void moetoken_element_copy(char *to, const char *from, int64_t size)
+{
+    if (size == 4)
+        memcpy(to, from, 4);
+    else if (size == 2)
+        memcpy(to, from, 2);
+    else
+        memcpy(to, from, 8);
 }
 
 /* Writes zeros to row i. */

@@ -60,6 +60,24 @@ static void more_rows_than_permute_fills(void **state)
                   "at most N = 4", NULL);
 }
 
+/* K = 1 / 2 = 0 slots a token, so no expert may be set. */
+static void permute_to_no_slots(void **state)
+{
+    float tokens[4] = {0};
+    uint8_t map[4] = {0, 0, 0, 0x80};
+    int64_t th[2] = {2, 2}, rh[2] = {0, 2};
+    DLTensor t = moetoken_tensor(tokens, MOETOKEN_F32, 2, th);
+    DLTensor m = moetoken_tensor(map, MOETOKEN_U8, 2, th);
+    DLTensor r = moetoken_tensor(tokens, MOETOKEN_F32, 2, rh);
+    moetoken_permute_args args = {
+        .tokens = &t, .routing_map = &m, .num_out_tokens = 1, .permuted_tokens = &r};
+    (void)state;
+    check_refused(moetoken_permute(&args, NULL), MOETOKEN_ERR_ROUTING,
+                  "routing_map[1] has 1 set experts", "K = num_out_tokens / T = 0", NULL);
+    map[3] = 0;
+    check(moetoken_permute(&args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+}
+
 static void slots_without_tokens(void **state)
 {
     struct plain plain;
@@ -158,10 +176,10 @@ static void even_and_odd_elements(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(more_rows_than_slots),  cmocka_unit_test(more_rows_than_permute_fills),
-        cmocka_unit_test(slots_without_tokens),  cmocka_unit_test(options_that_contradict),
-        cmocka_unit_test(indices_too_narrow),    cmocka_unit_test(views_into_one_buffer),
-        cmocka_unit_test(even_and_odd_elements),
+        cmocka_unit_test(more_rows_than_slots),    cmocka_unit_test(more_rows_than_permute_fills),
+        cmocka_unit_test(permute_to_no_slots),     cmocka_unit_test(slots_without_tokens),
+        cmocka_unit_test(options_that_contradict), cmocka_unit_test(indices_too_narrow),
+        cmocka_unit_test(views_into_one_buffer),   cmocka_unit_test(even_and_odd_elements),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,6 +158,22 @@ static void hundreds_of_slots(void **state)
     }
 }
 
+/* Of which most have no slot, so that there are more experts than slots. */
+static void hundreds_of_experts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12 * VERBS; i++) {
+        struct family_spec spec = family_spec_default(verbs[i % VERBS], i / VERBS % 4 == 3);
+        pick_types(&spec, (size_t)random_below(TYPE_PAIRS));
+        spec.routing.tokens = 1 + random_below(4);
+        spec.routing.experts = 60 + random_below(250);
+        spec.routing.slots = spec.routing.padded ? 1 : 1 + random_below(20);
+        spec.random_layouts = random_chance(50);
+        spec.hidden = 5;
+        run_every_isa(&spec, 0);
+    }
+}
+
 static void every_row_length(void **state)
 {
     (void)state;
@@ -235,6 +251,7 @@ int main(void)
         cmocka_unit_test(a_mismatch_is_tolerated_when_asked),
         cmocka_unit_test(empty_tensors_are_ordinary),
         cmocka_unit_test(hundreds_of_slots),
+        cmocka_unit_test(hundreds_of_experts),
         cmocka_unit_test(every_row_length),
         cmocka_unit_test(permute_drops_and_fills),
         cmocka_unit_test(permute_keeps_a_pair_of_prob_zero),

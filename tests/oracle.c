@@ -350,16 +350,17 @@ static moetoken_status permute_dropless(const struct permute_outputs *outputs, i
     row = 0;
     for (int64_t expert = 0; fault == MOETOKEN_OK && expert < map->shape[1]; expert++) {
         for (int64_t token = 0; token < map->shape[0]; token++) {
+            if (!oracle_is_set(map, token, expert)) {
+                continue;
+            }
             int64_t before = 0;
             for (int64_t e = 0; e < expert; e++) {
                 before += oracle_is_set(map, token, e);
             }
-            if (oracle_is_set(map, token, expert)) {
-                if (outputs->indices->bits) {
-                    expect_value(outputs->indices, token * slots + before, 0, (double)row);
-                }
-                row++;
+            if (outputs->indices->bits) {
+                expect_value(outputs->indices, token * slots + before, 0, (double)row);
             }
+            row++;
         }
     }
     free(ordinal);

@@ -55,6 +55,74 @@ static void the_family_for_any_number_of_threads(void **state)
     }
 }
 
+/* ---- maps that several threads read -------------------------------------------------------- */
+
+/* Over two mebibytes. */
+#define MANY_TOKENS 8209
+#define EXPERTS     259
+
+static struct routing_spec large_map(bool padded)
+{
+    return (struct routing_spec){
+        .padded = padded, .tokens = MANY_TOKENS, .experts = EXPERTS, .slots = 3};
+}
+
+static void a_gradient_with_a_large_map(void **state)
+{
+    const moetoken_options options = {.threads = 2 + (int32_t)random_below(6)};
+    struct grad_case grad;
+    struct grad_spec spec = grad_spec_default(false);
+    (void)state;
+    spec.routing = large_map(false);
+    spec.hidden = 3;
+    grad_case_make(&grad, &spec);
+    grad_case_check(&grad, &options);
+    grad_case_free(&grad);
+}
+
+static void permutes_with_a_large_map(void **state)
+{
+    (void)state;
+    for (int padded = 0; padded < 2; padded++) {
+        const moetoken_options options = {.threads = 2 + (int32_t)random_below(6)};
+        struct family_case family;
+        struct family_spec spec = family_spec_default(FAMILY_PERMUTE, padded == 1);
+        spec.routing = large_map(padded == 1);
+        spec.hidden = 11;
+        spec.without_probs = true;
+        family_case_make(&family, &spec);
+        family_case_check(&family, &options);
+        family_case_free(&family);
+    }
+}
+
+/* Many tokens are wrong: the message is about the first of them. */
+static void the_first_fault_for_any_number_of_threads(void **state)
+{
+    static const enum family_verb verbs[] = {FAMILY_UNPERMUTE, FAMILY_PERMUTE, FAMILY_PERMUTE_GRAD};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        int64_t first = random_below(MANY_TOKENS / 2);
+        struct family_case family;
+        struct family_spec spec = family_spec_default(verbs[i], false);
+        char place[64];
+        spec.routing = large_map(false);
+        spec.hidden = 3;
+        family_case_make(&family, &spec);
+        for (int64_t t = first; t < MANY_TOKENS; t += 1 + random_below(99)) {
+            for (int64_t e = 0; e < EXPERTS; e++) {
+                tensor_set_bits(&family.map.dl, t, e, 0x80);
+            }
+        }
+        snprintf(place, sizeof place, "routing_map[%lld] has 259 set", (long long)first);
+        for (int threads = 1; threads <= 7; threads += 3) {
+            const moetoken_options options = {.threads = threads};
+            family_case_refused(&family, &options, MOETOKEN_ERR_ROUTING, place, NULL, NULL);
+        }
+        family_case_free(&family);
+    }
+}
+
 /* ---- many callers --------------------------------------------------------------------------- */
 
 #define CALLERS 8
@@ -172,6 +240,9 @@ int main(void)
         cmocka_unit_test(a_success_keeps_the_last_message),
         cmocka_unit_test(the_gradient_for_any_number_of_threads),
         cmocka_unit_test(the_family_for_any_number_of_threads),
+        cmocka_unit_test(a_gradient_with_a_large_map),
+        cmocka_unit_test(permutes_with_a_large_map),
+        cmocka_unit_test(the_first_fault_for_any_number_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

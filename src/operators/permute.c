@@ -1,7 +1,7 @@
 /* permute.c - tokens to experts: check, assign rows, move.
  *
- * Rows are assigned from the routing map alone, a block of experts at a time, so that counters fit
- * on the stack whatever E is. Then each token's row is read once and copied to all its rows. */
+ * Rows are assigned from the routing map alone. Then each token's row is read once and copied to
+ * all its rows. */
 #include "formats.h"
 #include "overlap.h"
 #include "run.h"
@@ -9,8 +9,6 @@
 #include "status.h"
 
 #include <inttypes.h>
-
-#define EXPERTS_PER_BLOCK 64
 
 struct call {
     struct moetoken_view tokens, routing_map, probs, permuted_tokens, permuted_probs,
@@ -22,7 +20,8 @@ struct call {
     moetoken_options options;
 
     struct moetoken_slots slots;
-    int64_t rows_used; /* rows [rows_used, R) belong to no slot */
+    int64_t *token_of_row; /* [R], padded, in the slots' scratch memory */
+    int64_t rows_used;     /* rows [rows_used, R) belong to no slot */
     struct moetoken_run run;
 };
 
@@ -167,123 +166,174 @@ static moetoken_status check(const moetoken_permute_args *args, const moetoken_o
 
 /* ---- assign rows ---------------------------------------------------------------------------- */
 
-/* The first set expert of a token in [expert, end), or `end`. */
-static int64_t next_set(const struct call *call, int64_t token, int64_t expert, int64_t end)
+/* Dropless: a slot that waits for its row holds its expert below -1, which is an unused slot. */
+static int64_t pending(int64_t expert)
 {
-    const struct moetoken_view *map = &call->routing_map;
-    return moetoken_map_next_set(map, moetoken_view_at(map, token, 0), expert, end);
+    return -2 - expert;
 }
 
-static int64_t block_end(const struct call *call, int64_t first)
+static int64_t expert_of_pending(int64_t row)
 {
-    int64_t left = call->experts_num - first;
-    return first + (left < EXPERTS_PER_BLOCK ? left : EXPERTS_PER_BLOCK);
+    return -2 - row;
 }
 
-/* Dropless: no token may have more set experts than slots, nor all of them more than rows. */
-static moetoken_status check_routing_map(struct call *call)
+struct listing {
+    const struct call *call;
+    int64_t *too_many; /* the first token with more set experts than slots */
+};
+
+/* Dropless: each token's slots get its set experts, in ascending order. */
+static void list_experts(const void *context, int64_t first, int64_t end)
 {
-    int64_t pairs = 0, experts = call->experts_num;
-    for (int64_t t = 0; experts > 0 && t < call->tokens_num; t++) {
-        int64_t set = 0;
-        for (int64_t e = 0; (e = next_set(call, t, e, experts)) < experts; e++)
-            set++;
-        pairs += set;
-        if (set > call->slots_per_token)
-            return moetoken_fail(MOETOKEN_ERR_ROUTING,
-                                 "routing_map[%" PRId64 "] has %" PRId64
-                                 " set experts, but a token has only K = num_out_tokens / T = "
-                                 "%" PRId64 " slots",
-                                 t, set, call->slots_per_token);
+    const struct listing *listing = context;
+    const struct call *call = listing->call;
+    int64_t slots = call->slots_per_token;
+    for (int64_t t = first; t < end; t++) {
+        int64_t *row = call->slots.row + t * slots, count = 0, expert;
+        struct moetoken_map_walk walk = moetoken_map_walk_begin(&call->routing_map, t);
+        while ((expert = moetoken_map_walk_next(&walk)) >= 0 && count < slots)
+            row[count++] = pending(expert);
+        if (expert >= 0) {
+            moetoken_run_lower(listing->too_many, t);
+            return;
+        }
+        while (count < slots)
+            row[count++] = -1;
     }
-    call->rows_used = pairs;
-    const struct moetoken_view *outputs[] = {&call->permuted_tokens, &call->permuted_probs};
-    for (int i = 0; i < 2; i++)
-        if (outputs[i]->given && pairs > outputs[i]->shape[0])
-            return moetoken_fail(MOETOKEN_ERR_ROUTING,
-                                 "routing_map has %" PRId64
-                                 " set pairs, but %s has only R = %" PRId64 " rows",
-                                 pairs, outputs[i]->name, outputs[i]->shape[0]);
-    return MOETOKEN_OK;
 }
 
-/* Counts the set tokens of each expert of a block. */
-static void count_block(const struct call *call, int64_t first, int64_t *count)
+static moetoken_status fail_too_many(const struct call *call, int64_t token)
 {
-    int64_t end = block_end(call, first);
-    memset(count, 0, EXPERTS_PER_BLOCK * sizeof *count);
-    for (int64_t t = 0; t < call->tokens_num; t++)
-        for (int64_t e = first; (e = next_set(call, t, e, end)) < end; e++)
-            count[e - first]++;
+    int64_t set = moetoken_map_count_set(&call->routing_map, token);
+    return moetoken_fail(MOETOKEN_ERR_ROUTING,
+                         "routing_map[%" PRId64 "] has %" PRId64
+                         " set experts, but a token has only K = num_out_tokens / T = %" PRId64
+                         " slots",
+                         token, set, call->slots_per_token);
 }
 
-/* Dropless: the rows of a block's pairs follow those of the blocks before, expert by expert. used
- * counts the slots of each token that have a row. */
-static int64_t assign_block(const struct call *call, int64_t first, int64_t row, int64_t *used)
+/* Dropless: the rows of experts [first, end) follow those of the experts before. next has room for
+ * a number each. */
+static void assign_experts(struct call *call, int64_t first, int64_t end, int64_t *next)
 {
-    int64_t next[EXPERTS_PER_BLOCK], end = block_end(call, first);
-    count_block(call, first, next);
+    int64_t *slot = call->slots.row, slots = call->slots_num, row = call->rows_used;
+    memset(next, 0, (size_t)(end - first) * sizeof *next);
+    for (int64_t s = 0; s < slots; s++) {
+        int64_t expert = expert_of_pending(slot[s]);
+        if (expert >= first && expert < end)
+            next[expert - first]++;
+    }
     for (int64_t e = 0; e < end - first; e++) {
         int64_t count = next[e];
         next[e] = row;
         row += count;
     }
-    for (int64_t t = 0; t < call->tokens_num; t++)
-        for (int64_t e = first; (e = next_set(call, t, e, end)) < end; e++)
-            call->slots.row[t * call->slots_per_token + used[t]++] = next[e - first]++;
-    return row;
-}
-
-static void assign_dropless(struct call *call, int64_t *used)
-{
-    int64_t row = 0;
-    memset(used, 0, (size_t)call->tokens_num * sizeof *used);
-    for (int64_t i = 0; i < call->slots_num; i++)
-        call->slots.row[i] = -1;
-    for (int64_t e = 0; e < call->experts_num; e += EXPERTS_PER_BLOCK)
-        row = assign_block(call, e, row, used);
-}
-
-/* Padded: takes tokens for a block's experts, those that are set or those that are not, in
- * ascending order, until each expert has C. taken counts them. */
-static void take_tokens(const struct call *call, int64_t first, bool set, int64_t *taken,
-                        int64_t *token_of_row)
-{
-    int64_t end = block_end(call, first), missing = 0;
-    for (int64_t e = first; e < end; e++)
-        missing += call->capacity - taken[e - first];
-    for (int64_t t = 0; t < call->tokens_num && missing > 0; t++)
-        for (int64_t e = first; e < end; e++) {
-            if (set && (e = next_set(call, t, e, end)) == end)
-                break;
-            int64_t *count = &taken[e - first];
-            if (*count == call->capacity || moetoken_map_is_set(&call->routing_map, t, e) != set)
-                continue;
-            token_of_row[e * call->capacity + (*count)++] = t;
-            missing--;
-        }
-}
-
-static void assign_padded(const struct call *call, int64_t *token_of_row)
-{
-    for (int64_t e = 0; e < call->experts_num; e += EXPERTS_PER_BLOCK) {
-        int64_t taken[EXPERTS_PER_BLOCK] = {0};
-        take_tokens(call, e, true, taken, token_of_row);
-        take_tokens(call, e, false, taken, token_of_row);
+    for (int64_t s = 0; s < slots; s++) {
+        int64_t expert = expert_of_pending(slot[s]);
+        if (expert >= first && expert < end)
+            slot[s] = next[expert - first]++;
     }
+    call->rows_used = row;
+}
+
+/* Dropless: no token may have more set experts than slots, nor all of them more than rows. The
+ * scratch memory counts for as many experts at a time as there are slots: mostly all. */
+static moetoken_status assign_dropless(struct call *call)
+{
+    int64_t tokens = call->tokens_num, experts = call->experts_num, too_many = tokens;
+    const struct listing listing = {call, &too_many};
+    moetoken_run_map_ranges(&call->run, tokens * experts, tokens, list_experts, &listing);
+    if (too_many < tokens)
+        return fail_too_many(call, too_many);
+    for (int64_t t = 0; t <= tokens; t++)
+        call->slots.start[t] = t * call->slots_per_token;
+    for (int64_t e = 0; call->slots_num > 0 && e < experts; e += call->slots_num) {
+        int64_t left = experts - e;
+        assign_experts(call, e, left < call->slots_num ? experts : e + call->slots_num,
+                       call->slots.scratch);
+    }
+    const struct moetoken_view *outputs[] = {&call->permuted_tokens, &call->permuted_probs};
+    for (int i = 0; i < 2; i++)
+        if (outputs[i]->given && call->rows_used > outputs[i]->shape[0])
+            return moetoken_fail(MOETOKEN_ERR_ROUTING,
+                                 "routing_map has %" PRId64
+                                 " set pairs, but %s has only R = %" PRId64 " rows",
+                                 call->rows_used, outputs[i]->name, outputs[i]->shape[0]);
+    return MOETOKEN_OK;
+}
+
+/* Padded: takes tokens for experts [first, end), at most as many as a mask holds: those that are
+ * set or those that are not, in ascending order, until each expert has C. taken counts them. */
+static void take_tokens(const struct call *call, int64_t first, int64_t end, bool set,
+                        int64_t *taken)
+{
+    int64_t capacity = call->capacity;
+    uint64_t wanting = 0; /* bit j: expert first + j has not got C yet */
+    for (int64_t e = first; e < end; e++)
+        wanting |= (uint64_t)(taken[e - first] < capacity) << (e - first);
+    for (int64_t t = 0; t < call->tokens_num && wanting != 0; t++) {
+        uint64_t mask = moetoken_map_mask(&call->routing_map, t, first, end);
+        mask = (set ? mask : ~mask) & wanting;
+        for (; mask != 0; mask &= mask - 1) {
+            int64_t j = __builtin_ctzll(mask);
+            call->token_of_row[(first + j) * capacity + taken[j]++] = t;
+            if (taken[j] == capacity)
+                wanting ^= mask & -mask;
+        }
+    }
+}
+
+static void fill_experts(const void *context, int64_t first_mask, int64_t end_mask)
+{
+    const struct call *call = context;
+    for (int64_t m = first_mask; m < end_mask; m++) {
+        int64_t taken[MOETOKEN_EXPERTS_PER_MASK] = {0};
+        int64_t first = m * MOETOKEN_EXPERTS_PER_MASK, end = first + MOETOKEN_EXPERTS_PER_MASK;
+        if (end > call->experts_num)
+            end = call->experts_num;
+        take_tokens(call, first, end, true, taken);
+        take_tokens(call, first, end, false, taken);
+    }
+}
+
+/* Padded: by way of the list of every row's token. */
+static moetoken_status assign_padded(struct call *call)
+{
+    int64_t experts = call->experts_num;
+    int64_t masks = experts / MOETOKEN_EXPERTS_PER_MASK + (experts % MOETOKEN_EXPERTS_PER_MASK > 0);
+    call->token_of_row = call->slots.scratch;
+    moetoken_run_map_ranges(&call->run, call->tokens_num * experts, masks, fill_experts, call);
+    call->rows_used = call->slots_num;
+    const struct moetoken_view token_of_row = {
+        .name = "token_of_row",
+        .data = call->slots.scratch,
+        .type = MOETOKEN_I64,
+        .size = sizeof(int64_t),
+        .shape = {call->slots_num, 1},
+        .stride = {sizeof(int64_t), 0},
+        .given = true,
+    };
+    const struct moetoken_routing routing = {
+        .token = &token_of_row,
+        .tokens_num = call->tokens_num,
+        .slots_num = call->slots_num,
+        .rows_num = call->slots_num,
+        .padded = true,
+    };
+    return moetoken_slots_build(&routing, &call->run, &call->slots);
 }
 
 /* ---- move ----------------------------------------------------------------------------------- */
 
 static void copy_prob(const struct call *call, int64_t token, int64_t expert, int64_t row)
 {
-    memcpy(moetoken_view_at(&call->permuted_probs, row, 0),
-           moetoken_view_at(&call->probs, token, expert), (size_t)call->probs.size);
+    moetoken_element_copy(moetoken_view_at(&call->permuted_probs, row, 0),
+                          moetoken_view_at(&call->probs, token, expert), call->probs.size);
 }
 
 static void write_probs_and_indices(const struct call *call, int64_t token)
 {
-    int64_t expert = -1;
+    struct moetoken_map_walk walk = moetoken_map_walk_begin(&call->routing_map, token);
     for (int64_t s = call->slots.start[token]; s < call->slots.start[token + 1]; s++) {
         int64_t row = call->slots.row[s];
         if (call->sorted_indices.given && call->padded)
@@ -292,9 +342,8 @@ static void write_probs_and_indices(const struct call *call, int64_t token)
             moetoken_index_store(&call->sorted_indices, s, row);
         if (!call->permuted_probs.given || row < 0)
             continue;
-        expert = call->padded ? row / call->capacity
-                              : next_set(call, token, expert + 1, call->experts_num);
-        copy_prob(call, token, expert, row);
+        copy_prob(call, token, call->padded ? row / call->capacity : moetoken_map_walk_next(&walk),
+                  row);
     }
 }
 
@@ -350,15 +399,20 @@ static void zero_unused_rows(const void *context, int64_t first, int64_t end)
     }
 }
 
-static void move(struct call *call)
+static void plan(struct call *call)
 {
     const struct moetoken_view *in = &call->tokens, *out = &call->permuted_tokens;
     const struct moetoken_view *moved[] = {in, out};
-    const struct moetoken_view *per_row = out->given ? out : &call->permuted_probs;
     moetoken_run_plan(&call->options, moetoken_views_bytes(moved, 2),
                       moetoken_views_bytes(&moved[1], 1),
                       !out->given || (moetoken_view_is_unit(in) && moetoken_view_is_unit(out)),
                       false, &call->run);
+}
+
+static void move(struct call *call)
+{
+    const struct moetoken_view *per_row =
+        call->permuted_tokens.given ? &call->permuted_tokens : &call->permuted_probs;
     if (per_row->given && call->rows_used < per_row->shape[0])
         moetoken_run_ranges(&call->run, per_row->shape[0] - call->rows_used, zero_unused_rows,
                             call);
@@ -374,47 +428,16 @@ moetoken_status moetoken_permute_check(const moetoken_permute_args *args,
     return check(args, options, false, &call);
 }
 
-/* Fills the slots: dropless at once, padded by way of the list of every row's token. */
-static moetoken_status assign_rows(struct call *call)
-{
-    if (!call->padded) {
-        for (int64_t t = 0; t <= call->tokens_num; t++)
-            call->slots.start[t] = t * call->slots_per_token;
-        assign_dropless(call, call->slots.scratch);
-        return MOETOKEN_OK;
-    }
-    assign_padded(call, call->slots.scratch);
-    call->rows_used = call->slots_num;
-    const struct moetoken_view token_of_row = {
-        .name = "token_of_row",
-        .data = call->slots.scratch,
-        .type = MOETOKEN_I64,
-        .size = sizeof(int64_t),
-        .shape = {call->slots_num, 1},
-        .stride = {sizeof(int64_t), 0},
-        .given = true,
-    };
-    const struct moetoken_routing routing = {
-        .token = &token_of_row,
-        .tokens_num = call->tokens_num,
-        .slots_num = call->slots_num,
-        .rows_num = call->slots_num,
-        .padded = true,
-    };
-    return moetoken_slots_build(&routing, &call->slots);
-}
-
 moetoken_status moetoken_permute(const moetoken_permute_args *args, const moetoken_options *options)
 {
     struct call call = {0};
     moetoken_status status = check(args, options, true, &call);
-    if (status == MOETOKEN_OK && !call.padded)
-        status = check_routing_map(&call);
-    if (status != MOETOKEN_OK || call.slots_num == 0)
+    if (status != MOETOKEN_OK || call.tokens_num == 0)
         return status;
+    plan(&call);
     status = moetoken_slots_take(call.tokens_num, call.slots_num, &call.options, &call.slots);
     if (status == MOETOKEN_OK)
-        status = assign_rows(&call);
+        status = call.padded ? assign_padded(&call) : assign_dropless(&call);
     if (status == MOETOKEN_OK)
         move(&call);
     moetoken_slots_close(&call.slots);

@@ -205,14 +205,18 @@ static void move_tokens(const void *context, int64_t first, int64_t end)
     }
 }
 
-static void move(struct call *call)
+static void plan(struct call *call)
 {
     const struct moetoken_view *in = &call->permuted_tokens_grad, *out = &call->tokens_grad;
     const struct moetoken_view *moved[] = {in, out};
     bool unit = !out->given || (moetoken_view_is_unit(in) && moetoken_view_is_unit(out));
-    call->weight = call->slots.scratch;
     moetoken_run_plan(&call->options, moetoken_views_bytes(moved, 2),
                       moetoken_views_bytes(&moved[1], 1), unit, false, &call->run);
+}
+
+static void move(struct call *call)
+{
+    call->weight = call->slots.scratch;
     moetoken_run_ranges(&call->run, call->routing.tokens_num, move_tokens, call);
 }
 
@@ -232,7 +236,8 @@ moetoken_status moetoken_permute_grad(const moetoken_permute_grad_args *args,
     moetoken_status status = check(args, options, true, &call);
     if (status != MOETOKEN_OK)
         return status;
-    status = moetoken_slots_open(&call.routing, &call.options, &call.slots);
+    plan(&call);
+    status = moetoken_slots_open(&call.routing, &call.options, &call.run, &call.slots);
     if (status == MOETOKEN_OK)
         move(&call);
     moetoken_slots_close(&call.slots);

@@ -193,7 +193,7 @@ static void resolve_slot(const struct call *call, int64_t token, int64_t expert,
         return;
     char *to = moetoken_view_at(&call->permuted_probs, slot, 0);
     if (prob)
-        memcpy(to, prob, (size_t)call->probs.size);
+        moetoken_element_copy(to, prob, call->probs.size);
     else
         element_store((int)call->permuted_probs.type, to, constant);
 }
@@ -243,15 +243,19 @@ static void move_tokens(const void *context, int64_t first, int64_t end)
     }
 }
 
-static void move(struct call *call)
+static void plan(struct call *call)
 {
     const struct moetoken_view *in = &call->permuted_tokens, *out = &call->unpermuted_tokens;
     const struct moetoken_view *moved[] = {in, out};
-    call->weight = call->slots.scratch;
     moetoken_run_plan(&call->options, moetoken_views_bytes(moved, 2),
                       moetoken_views_bytes(&moved[1], 1),
                       moetoken_view_is_unit(in) && (!out->given || moetoken_view_is_unit(out)),
                       false, &call->run);
+}
+
+static void move(struct call *call)
+{
+    call->weight = call->slots.scratch;
     moetoken_run_ranges(&call->run, call->routing.tokens_num, move_tokens, call);
 }
 
@@ -271,7 +275,8 @@ moetoken_status moetoken_unpermute(const moetoken_unpermute_args *args,
     moetoken_status status = check(args, options, true, &call);
     if (status != MOETOKEN_OK)
         return status;
-    status = moetoken_slots_open(&call.routing, &call.options, &call.slots);
+    plan(&call);
+    status = moetoken_slots_open(&call.routing, &call.options, &call.run, &call.slots);
     if (status == MOETOKEN_OK)
         move(&call);
     moetoken_slots_close(&call.slots);

@@ -319,7 +319,6 @@ static void plan(struct call *call)
 
 static void move(struct call *call)
 {
-    plan(call);
     if (call->probs_grad.given && call->routing.padded)
         moetoken_slots_group_by_expert(&call->routing, &call->slots);
     if (call->permuted_tokens_grad.given && call->slots.named_count < call->routing.rows_num)
@@ -343,7 +342,8 @@ moetoken_status moetoken_unpermute_grad(const moetoken_unpermute_grad_args *args
     moetoken_status status = check(args, options, true, &call);
     if (status != MOETOKEN_OK)
         return status;
-    status = moetoken_slots_open(&call.routing, &call.options, &call.slots);
+    plan(&call);
+    status = moetoken_slots_open(&call.routing, &call.options, &call.run, &call.slots);
     if (status == MOETOKEN_OK)
         move(&call);
     moetoken_slots_close(&call.slots);
