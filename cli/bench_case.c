@@ -5,13 +5,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bench_memory.h"
 #include "number_formats.h"
 #include "random_values.h"
 
 #define HUGE_PAGE    ((size_t)2 << 20)
 #define BUFFER_ALIGN ((size_t)4096)
 
-/* Elements of a large tensor that are drawn; the rest repeats them. */
+/* What is drawn of a large tensor; its other rows are copied from there. */
 #define DRAWN_BYTES ((size_t)8 << 20)
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -21,6 +22,20 @@ void arena_free(struct arena *arena)
     if (arena->begin != NULL)
         munmap(arena->begin, arena->size);
     *arena = (struct arena){0};
+}
+
+/* Whether that much can be taken. A system that promises more memory than it has ends the process
+ * later, without a message. */
+static bool is_available(const struct arena *arena, double bytes, double rows, char *error,
+                         size_t error_size)
+{
+    int64_t available = memory_available();
+    if (available < 0 || bytes <= (double)available + (double)arena->size)
+        return true;
+    snprintf(error, error_size,
+             "no memory for a case of %.0f rows: it needs about %.0f MB, %.0f MB are available",
+             rows, bytes * 1e-6, ((double)available + (double)arena->size) * 1e-6);
+    return false;
 }
 
 /* Makes room for `bytes`, all unused. */
@@ -63,7 +78,7 @@ static void declare(struct bench_case *bench, const char *name, moetoken_type ty
     tensor->tensor = moetoken_tensor(NULL, type, ndim, tensor->shape);
 }
 
-static const DLTensor *find(const struct bench_case *bench, const char *name)
+const DLTensor *bench_case_tensor(const struct bench_case *bench, const char *name)
 {
     for (int i = 0; i < bench->count; i++)
         if (strcmp(bench->tensors[i].name, name) == 0)
@@ -107,22 +122,48 @@ static void declare_outputs(struct bench_case *bench)
     }
 }
 
-static bool place_tensors(struct bench_case *bench, struct arena *arena)
+/* Whether the tensor has no memory of its own. */
+static bool is_in_place(const struct bench_case *bench, int i)
+{
+    return bench->in_place && strcmp(bench->tensors[i].name, "permuted_tokens_grad") == 0;
+}
+
+static void place_tensor(struct bench_case *bench, struct arena *arena, int i)
+{
+    DLTensor *tensor = &bench->tensors[i].tensor;
+    tensor->shape = bench->tensors[i].shape;
+    if (is_in_place(bench, i)) {
+        tensor->data = bench_case_tensor(bench, "permuted_tokens")->data;
+        return;
+    }
+    tensor->data = arena_take(arena, (size_t)tensor_bytes(tensor));
+    if (i >= bench->inputs_count)
+        memset(tensor->data, 0, (size_t)tensor_bytes(tensor));
+}
+
+static bool place_tensors(struct bench_case *bench, struct arena *arena, char *error,
+                          size_t error_size)
 {
     size_t bytes = 0, workspace = 0;
-    if (moetoken_workspace_size(bench->tokens, bench->slots, &workspace) != MOETOKEN_OK)
+    if (moetoken_workspace_size(bench->tokens, bench->slots, &workspace) != MOETOKEN_OK) {
+        snprintf(error, error_size, "%s", moetoken_last_error());
         return false;
-    for (int i = 0; i < bench->count; i++)
-        bytes += buffer_bytes((size_t)tensor_bytes(&bench->tensors[i].tensor));
-    if (!arena_reset(arena, bytes + buffer_bytes(workspace)))
-        return false;
-    for (int i = 0; i < bench->count; i++) {
-        DLTensor *tensor = &bench->tensors[i].tensor;
-        tensor->shape = bench->tensors[i].shape;
-        tensor->data = arena_take(arena, (size_t)tensor_bytes(tensor));
-        if (i >= bench->inputs_count)
-            memset(tensor->data, 0, (size_t)tensor_bytes(tensor));
     }
+    for (int i = 0; i < bench->count; i++)
+        if (!is_in_place(bench, i)) {
+            bytes += buffer_bytes((size_t)tensor_bytes(&bench->tensors[i].tensor));
+            bench->held_bytes += (size_t)tensor_bytes(&bench->tensors[i].tensor);
+        }
+    bytes += buffer_bytes(workspace);
+    if (!is_available(arena, (double)bytes, (double)bench->rows, error, error_size))
+        return false;
+    if (!arena_reset(arena, bytes)) {
+        snprintf(error, error_size, "no memory for a case of %lld rows: the system refuses %.0f MB",
+                 (long long)bench->rows, (double)bytes * 1e-6);
+        return false;
+    }
+    for (int i = 0; i < bench->count; i++)
+        place_tensor(bench, arena, i);
     bench->options.workspace = arena_take(arena, workspace);
     bench->options.workspace_bytes = workspace;
     memset(bench->options.workspace, 0, workspace);
@@ -141,41 +182,45 @@ static void describe_traffic(struct bench_case *bench)
     bench->traffic = (struct traffic){0};
     for (int i = 0; i < 2; i++) {
         const char *name = read[bench->operator_kind][i];
-        const DLTensor *tensor = name == NULL ? NULL : find(bench, name);
+        const DLTensor *tensor = name == NULL ? NULL : bench_case_tensor(bench, name);
         if (tensor == NULL)
             continue;
         bench->traffic.read[i] = tensor->data;
         bench->traffic.read_bytes[i] = (size_t)tensor_bytes(tensor);
     }
-    const DLTensor *tensor = find(bench, written[bench->operator_kind]);
+    const DLTensor *tensor = bench_case_tensor(bench, written[bench->operator_kind]);
     bench->traffic.write = tensor->data;
     bench->traffic.write_bytes = (size_t)tensor_bytes(tensor);
 }
 
 /* ---- contents ------------------------------------------------------------------------------- */
 
-/* Drawing gigabytes takes longer than measuring; speed does not depend on the values. */
-static void repeat_beginning(DLTensor *tensor, size_t drawn)
+/* Drawing gigabytes takes longer than measuring; speed does not depend on the values. Rows beyond
+ * the drawn ones are copies of what stands there, but each from an element of its own choice: no
+ * two neighbours are alike, nor rows a power of two apart, and a row in the wrong place is seen. */
+static void copy_rows(const struct bench_tensor *tensor, int64_t drawn, uint64_t key)
 {
-    char *data = tensor->data;
-    size_t bytes = (size_t)tensor_bytes(tensor);
-    for (size_t at = drawn; at < bytes; at += drawn)
-        memcpy(data + at, data, bytes - at < drawn ? bytes - at : drawn);
+    size_t size = type_size(tensor->type), row_bytes = (size_t)tensor->shape[1] * size;
+    uint64_t choices = (uint64_t)((drawn - 1) * tensor->shape[1] + 1);
+    char *data = tensor->tensor.data;
+#pragma omp parallel for schedule(static)
+    for (int64_t r = drawn; r < tensor->shape[0]; r++)
+        memcpy(data + (size_t)r * row_bytes, data + random_bits(key, (uint64_t)r) % choices * size,
+               row_bytes);
 }
 
 static void fill_rows(const struct bench_tensor *from, uint64_t key)
 {
     DLTensor tensor = from->tensor;
     int64_t row = from->shape[1] * (int64_t)type_size(from->type);
-    int64_t rows = row == 0 ? 0 : (int64_t)DRAWN_BYTES / row + 1;
-    int64_t shape[2] = {rows < from->shape[0] ? rows : from->shape[0], from->shape[1]};
+    int64_t drawn = row == 0 ? 0 : (int64_t)DRAWN_BYTES / row + 2;
+    int64_t shape[2] = {drawn < from->shape[0] ? drawn : from->shape[0], from->shape[1]};
     struct progress progress = {0};
     tensor.shape = shape;
     if (tensor_bytes(&tensor) == 0)
         return;
     random_fill(&tensor, from->type, key, 0, &progress);
-    DLTensor whole = from->tensor;
-    repeat_beginning(&whole, (size_t)tensor_bytes(&tensor));
+    copy_rows(from, shape[0], random_key(key, 0));
 }
 
 static bool is_rows(const struct bench_tensor *tensor, int64_t hidden)
@@ -184,16 +229,41 @@ static bool is_rows(const struct bench_tensor *tensor, int64_t hidden)
            strcmp(tensor->name, "probs") != 0;
 }
 
+static double slots_of(const struct case_settings *settings)
+{
+    double slots = (double)settings->tokens * (double)settings->topk;
+    return settings->drop_and_pad && settings->capacity > 0
+               ? (double)settings->experts * (double)settings->capacity
+               : slots;
+}
+
+/* What the tensors take, with the workspace and with what generate plans them in: an estimate, for
+ * the plan of a case that is far too large takes minutes. */
+static double bytes_of(const struct case_settings *settings, bool in_place)
+{
+    double tokens = (double)settings->tokens, slots = slots_of(settings);
+    double pairs = tokens * (double)settings->experts;
+    bool grad = settings->operator_kind == OPERATOR_UNPERMUTE_GRAD;
+    bool two_of_rows = grad && !settings->without_probs && !in_place;
+    size_t pair_bytes = 2 + (settings->without_probs ? 0 : type_size(settings->probs_type));
+    return (tokens + slots * (two_of_rows ? 2 : 1)) * (double)settings->hidden *
+               (double)type_size(settings->token_type) +
+           pairs * (double)pair_bytes + 48 * (slots + tokens);
+}
+
 bool bench_case_generate(struct bench_case *bench, struct arena *arena,
-                         const struct case_settings *settings, char *error, size_t error_size)
+                         const struct case_settings *settings, bool in_place, char *error,
+                         size_t error_size)
 {
     struct generated_case plan;
     struct progress progress = {0};
-    if (!plan_case(&plan, settings, error, error_size))
+    if (!is_available(arena, bytes_of(settings, in_place), slots_of(settings), error, error_size) ||
+        !plan_case(&plan, settings, error, error_size))
         return false;
     *bench = (struct bench_case){.operator_kind = settings->operator_kind,
                                  .drop_and_pad = settings->drop_and_pad,
                                  .probs = !settings->without_probs,
+                                 .in_place = in_place,
                                  .tokens = settings->tokens,
                                  .hidden = settings->hidden,
                                  .experts = settings->experts,
@@ -204,7 +274,7 @@ bool bench_case_generate(struct bench_case *bench, struct arena *arena,
         declare(bench, plan.specs[i].name, plan.specs[i].type, plan.specs[i].ndim,
                 plan.specs[i].shape[0], plan.specs[i].shape[1]);
     declare_outputs(bench);
-    bool placed = place_tensors(bench, arena);
+    bool placed = place_tensors(bench, arena, error, error_size);
     for (int i = 0; placed && i < bench->inputs_count; i++) {
         struct bench_tensor *tensor = &bench->tensors[i];
         if (is_rows(tensor, bench->hidden))
@@ -213,9 +283,7 @@ bool bench_case_generate(struct bench_case *bench, struct arena *arena,
             fill_case_tensor(&plan, (size_t)i, &tensor->tensor, &progress);
     }
     free_case(&plan);
-    if (!placed)
-        snprintf(error, error_size, "no memory for a case of %lld rows", (long long)bench->rows);
-    else
+    if (placed)
         describe_traffic(bench);
     return placed;
 }
@@ -236,37 +304,42 @@ static bool declare_from_file(struct bench_case *bench, const struct case_files 
 }
 
 bool bench_case_read(struct bench_case *bench, struct arena *arena, const struct case_files *files,
-                     char *error, size_t error_size)
+                     bool in_place, char *error, size_t error_size)
 {
     static const char *const names[] = {"unpermuted_tokens_grad", "out_index",
                                         "permute_token_id",       "routing_map",
                                         "permuted_tokens",        "probs"};
     const DLTensor *from[BENCH_TENSORS_MOST];
-    *bench = (struct bench_case){.operator_kind = OPERATOR_UNPERMUTE_GRAD};
+    *bench = (struct bench_case){.operator_kind = OPERATOR_UNPERMUTE_GRAD, .in_place = in_place};
     error[0] = '\0'; /* case_tensor prints its own messages */
     if (!case_switch(files, "drop_and_pad", -1, &bench->drop_and_pad))
         return false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!declare_from_file(bench, files, names[i], i < 2, from))
             return false;
-    const DLTensor *g = find(bench, names[0]), *index = find(bench, names[1]);
+    const DLTensor *g = bench_case_tensor(bench, names[0]),
+                   *index = bench_case_tensor(bench, names[1]);
     if (g == NULL || index == NULL || g->ndim != 2) {
         snprintf(error, error_size, "%s: expected two dimensions", g == NULL ? names[1] : names[0]);
         return false;
     }
-    const DLTensor *x = find(bench, "permuted_tokens");
-    bench->probs = find(bench, "probs") != NULL;
+    const DLTensor *x = bench_case_tensor(bench, "permuted_tokens");
+    bench->probs = bench_case_tensor(bench, "probs") != NULL;
     bench->tokens = g->shape[0];
     bench->hidden = g->shape[1];
-    bench->experts = tensor_dimension(find(bench, "routing_map"), 1);
+    bench->experts = tensor_dimension(bench_case_tensor(bench, "routing_map"), 1);
     bench->slots = index->shape[0];
     bench->rows = x == NULL ? bench->slots : x->shape[0];
     bench->token_type = bench->tensors[0].type;
-    declare_outputs(bench);
-    if (!place_tensors(bench, arena)) {
-        snprintf(error, error_size, "no memory for a case of %lld rows", (long long)bench->rows);
+    if (in_place && (x == NULL || !bench->probs)) {
+        snprintf(error, error_size,
+                 "%s is missing: in place, the gradient replaces permuted_tokens, with probs",
+                 x == NULL ? "permuted_tokens" : "probs");
         return false;
     }
+    declare_outputs(bench);
+    if (!place_tensors(bench, arena, error, error_size))
+        return false;
     for (int i = 0; i < bench->inputs_count; i++)
         memcpy(bench->tensors[i].tensor.data, (const char *)from[i]->data + from[i]->byte_offset,
                (size_t)tensor_bytes(from[i]));
@@ -279,55 +352,56 @@ bool bench_case_read(struct bench_case *bench, struct arena *arena, const struct
 static moetoken_status call_unpermute_grad(const struct bench_case *bench)
 {
     moetoken_unpermute_grad_args args = {
-        .unpermuted_tokens_grad = find(bench, "unpermuted_tokens_grad"),
-        .out_index = find(bench, "out_index"),
-        .permute_token_id = find(bench, "permute_token_id"),
-        .routing_map = bench->probs ? find(bench, "routing_map") : NULL,
-        .permuted_tokens = bench->probs ? find(bench, "permuted_tokens") : NULL,
-        .probs = find(bench, "probs"),
+        .unpermuted_tokens_grad = bench_case_tensor(bench, "unpermuted_tokens_grad"),
+        .out_index = bench_case_tensor(bench, "out_index"),
+        .permute_token_id = bench_case_tensor(bench, "permute_token_id"),
+        .routing_map = bench->probs ? bench_case_tensor(bench, "routing_map") : NULL,
+        .permuted_tokens = bench->probs ? bench_case_tensor(bench, "permuted_tokens") : NULL,
+        .probs = bench_case_tensor(bench, "probs"),
         .drop_and_pad = bench->drop_and_pad,
-        .permuted_tokens_grad = find(bench, "permuted_tokens_grad"),
-        .probs_grad = find(bench, "probs_grad")};
+        .permuted_tokens_grad = bench_case_tensor(bench, "permuted_tokens_grad"),
+        .probs_grad = bench_case_tensor(bench, "probs_grad")};
     return moetoken_unpermute_grad(&args, &bench->options);
 }
 
 static moetoken_status call_unpermute(const struct bench_case *bench)
 {
     moetoken_unpermute_args args = {
-        .permuted_tokens = find(bench, "permuted_tokens"),
-        .sorted_indices = find(bench, "sorted_indices"),
-        .routing_map = find(bench, "routing_map"),
-        .probs = find(bench, "probs"),
+        .permuted_tokens = bench_case_tensor(bench, "permuted_tokens"),
+        .sorted_indices = bench_case_tensor(bench, "sorted_indices"),
+        .routing_map = bench_case_tensor(bench, "routing_map"),
+        .probs = bench_case_tensor(bench, "probs"),
         .drop_and_pad = bench->drop_and_pad,
-        .unpermuted_tokens = find(bench, "unpermuted_tokens"),
+        .unpermuted_tokens = bench_case_tensor(bench, "unpermuted_tokens"),
     };
     return moetoken_unpermute(&args, &bench->options);
 }
 
 static moetoken_status call_permute(const struct bench_case *bench)
 {
-    moetoken_permute_args args = {.tokens = find(bench, "tokens"),
-                                  .routing_map = find(bench, "routing_map"),
-                                  .probs = find(bench, "probs"),
+    moetoken_permute_args args = {.tokens = bench_case_tensor(bench, "tokens"),
+                                  .routing_map = bench_case_tensor(bench, "routing_map"),
+                                  .probs = bench_case_tensor(bench, "probs"),
                                   .num_out_tokens = bench->slots,
                                   .drop_and_pad = bench->drop_and_pad,
-                                  .permuted_tokens = find(bench, "permuted_tokens"),
-                                  .permuted_probs = find(bench, "permuted_probs"),
-                                  .sorted_indices = find(bench, "out_sorted_indices")};
+                                  .permuted_tokens = bench_case_tensor(bench, "permuted_tokens"),
+                                  .permuted_probs = bench_case_tensor(bench, "permuted_probs"),
+                                  .sorted_indices = bench_case_tensor(bench, "out_sorted_indices")};
     return moetoken_permute(&args, &bench->options);
 }
 
 static moetoken_status call_permute_grad(const struct bench_case *bench)
 {
-    moetoken_permute_grad_args args = {.permuted_tokens_grad = find(bench, "permuted_tokens_grad"),
-                                       .permuted_probs_grad = find(bench, "permuted_probs_grad"),
-                                       .sorted_indices = find(bench, "sorted_indices"),
-                                       .routing_map = find(bench, "routing_map"),
-                                       .tokens_num = bench->tokens,
-                                       .experts_num = bench->experts,
-                                       .drop_and_pad = bench->drop_and_pad,
-                                       .tokens_grad = find(bench, "tokens_grad"),
-                                       .probs_grad = find(bench, "probs_grad")};
+    moetoken_permute_grad_args args = {
+        .permuted_tokens_grad = bench_case_tensor(bench, "permuted_tokens_grad"),
+        .permuted_probs_grad = bench_case_tensor(bench, "permuted_probs_grad"),
+        .sorted_indices = bench_case_tensor(bench, "sorted_indices"),
+        .routing_map = bench_case_tensor(bench, "routing_map"),
+        .tokens_num = bench->tokens,
+        .experts_num = bench->experts,
+        .drop_and_pad = bench->drop_and_pad,
+        .tokens_grad = bench_case_tensor(bench, "tokens_grad"),
+        .probs_grad = bench_case_tensor(bench, "probs_grad")};
     return moetoken_permute_grad(&args, &bench->options);
 }
 

@@ -7,7 +7,7 @@
 
 /* The rows that a call reads and writes. */
 struct traffic {
-    const char *read[2]; /* or NULL */
+    const char *read[2]; /* or NULL; read[0] may be `write`: rewritten in place */
     size_t read_bytes[2];
     char *write;
     size_t write_bytes;
@@ -21,7 +21,7 @@ enum ceiling_stores {
 
 size_t traffic_bytes(const struct traffic *traffic);
 
-/* Moves it once. What is written means nothing. */
+/* Moves it once. What is written means nothing; in place, it is what was read. */
 void ceiling_run(const struct traffic *traffic, int threads, enum ceiling_stores stores);
 
 #endif

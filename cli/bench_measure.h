@@ -33,8 +33,8 @@ struct sweep {
 bool sweep_make(struct sweep *sweep);
 void sweep_free(struct sweep *sweep);
 
-/* false: the operator refused; moetoken_last_error() says why. */
-bool measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,
+/* The operator has taken the case once (bench_first_call). */
+void measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,
                   struct measures *measures);
 
 #endif

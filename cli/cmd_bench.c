@@ -1,7 +1,7 @@
 /* cmd_bench.c - `moetoken bench`: how near the operators come to the speed of memory.
  *
- * Options -> list of cases (bench_list) -> each made, measured (bench_case, bench_measure) and
- * reported (bench_report). */
+ * Options -> list of cases (bench_list) -> each made (bench_case), called once and, if asked for,
+ * verified (bench_verify), measured (bench_measure) and reported (bench_report). */
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ struct bench_settings {
     struct case_options shape;
     int64_t tokens, threads, rounds; /* 0 or -1: not given */
     int token_type, isa, stores;     /* -1: not given */
-    bool json, quick, no_scaling;
+    int64_t verify_rows;             /* 0: not verified */
+    bool json, quick, no_scaling, in_place, verify;
 };
 
 /* ---- the list of cases ---------------------------------------------------------------------- */
@@ -53,7 +54,7 @@ static void add_modes(struct bench_list *list, const struct bench_settings *sett
     bool one_mode = settings->quick || settings->shape.model != NULL || settings->shape.hidden >= 0;
     for (int variant = 0; variant < 4 && list->count < CASES_MOST; variant++) {
         bool without_probs = (variant & 1) != 0, padded = (variant & 2) != 0;
-        if ((settings->shape.no_probs && !without_probs) ||
+        if ((settings->shape.no_probs && !without_probs) || (settings->in_place && without_probs) ||
             (settings->shape.drop_and_pad && !padded))
             continue;
         if (one_mode &&
@@ -128,17 +129,20 @@ static moetoken_options make_options(const struct bench_settings *settings)
 
 static bool measure_and_report(struct bench_run *run, struct bench_case *bench, const char *name)
 {
-    struct measures measures;
+    char error[TENSOR_FILE_ERROR_SIZE];
+    struct bench_result result = {
+        .bench = bench, .name = name, .huge_pages = run->arena.huge_pages};
     void *workspace = bench->options.workspace;
     size_t workspace_bytes = bench->options.workspace_bytes;
     bench->options = run->options;
     bench->options.workspace = workspace;
     bench->options.workspace_bytes = workspace_bytes;
-    if (!measure_case(bench, &run->sweep, (int)run->settings->rounds, &measures)) {
-        report_error(moetoken_last_error());
+    if (!bench_first_call(bench, run->settings->verify_rows, &result.first, error, sizeof error)) {
+        report_error(error);
         return false;
     }
-    bench_report_case(&run->report, bench, name, run->arena.huge_pages, &measures);
+    measure_case(bench, &run->sweep, (int)run->settings->rounds, &result.measures);
+    bench_report_case(&run->report, &result);
     return true;
 }
 
@@ -155,7 +159,8 @@ static bool run_listed(struct bench_run *run, const struct listed_case *listed)
     if (listed->model != NULL)
         options.model = listed->model->name;
     if (!case_options_resolve(&options, &shape, error, sizeof error) ||
-        !bench_case_generate(&bench, &run->arena, &shape, error, sizeof error)) {
+        !bench_case_generate(&bench, &run->arena, &shape, run->settings->in_place, error,
+                             sizeof error)) {
         report_error(error);
         return false;
     }
@@ -177,7 +182,7 @@ static bool run_list(struct bench_run *run)
     return good;
 }
 
-/* The same case with 1, 2, 4, ... threads. */
+/* The same case with 1, 2, 4, ... threads, and with all. */
 static bool run_scaling(struct bench_run *run)
 {
     const struct listed_case listed = {.model = find_model_shape("deepseek-v3"),
@@ -185,12 +190,13 @@ static bool run_scaling(struct bench_run *run)
                                        .type = MOETOKEN_BF16};
     int most = run->options.threads > 0 ? run->options.threads : omp_get_max_threads();
     bench_report_scaling(&run->report);
-    for (int threads = 1; threads <= most; threads *= 2) {
+    for (int threads = 1;; threads = 2 * threads < most ? 2 * threads : most) {
         run->options.threads = threads;
         if (!run_listed(run, &listed))
             return false;
+        if (threads == most)
+            return true;
     }
-    return true;
 }
 
 static bool run_file(struct bench_run *run, const char *path)
@@ -200,7 +206,8 @@ static bool run_file(struct bench_run *run, const char *path)
     struct bench_case bench;
     if (!case_files_open(&files, &path, 1))
         return false;
-    bool good = bench_case_read(&bench, &run->arena, &files, error, sizeof error);
+    bool good =
+        bench_case_read(&bench, &run->arena, &files, run->settings->in_place, error, sizeof error);
     if (!good && error[0] != '\0')
         report_input(&files, error);
     case_files_close(&files);
@@ -212,7 +219,8 @@ static int bench(const struct bench_settings *settings, const char *path)
     struct bench_run run = {.settings = settings, .options = make_options(settings)};
     if (!sweep_make(&run.sweep))
         return report_error("no memory to empty the caches with");
-    bench_report_begin(&run.report, settings->json, &run.options);
+    bench_report_begin(&run.report, settings->json, settings->in_place || settings->verify_rows > 0,
+                       &run.options);
     bool good = path != NULL ? run_file(&run, path) : run_list(&run);
     bool whole_set = path == NULL && settings->shape.model == NULL && settings->shape.hidden < 0;
     if (good && whole_set && !settings->no_scaling)
@@ -222,6 +230,27 @@ static int bench(const struct bench_settings *settings, const char *path)
     sweep_free(&run.sweep);
     arena_free(&run.arena);
     return good ? EXIT_DONE : EXIT_INPUT;
+}
+
+/* What --in-place and --verify cannot be combined with; PARSED_RUN when all is well. */
+static int check_combination(const struct bench_settings *settings)
+{
+    const char *name = operator_outputs[settings->shape.operator_kind].name;
+    if (settings->shape.operator_kind != OPERATOR_UNPERMUTE_GRAD && settings->in_place)
+        return usage_error(&command_bench,
+                           "--in-place with --operator %s: only unpermute-grad has an output, "
+                           "permuted_tokens_grad, that may replace an input",
+                           name);
+    if (settings->shape.no_probs && settings->in_place)
+        return usage_error(&command_bench,
+                           "--in-place with --no-probs: without probs there is no permuted_tokens "
+                           "that the gradient could replace");
+    if (settings->shape.operator_kind != OPERATOR_UNPERMUTE_GRAD && settings->verify_rows > 0)
+        return usage_error(&command_bench,
+                           "--verify with --operator %s: bench verifies unpermute-grad alone; for "
+                           "the others there is 'moetoken verify'",
+                           name);
+    return PARSED_RUN;
 }
 
 static int run(int argc, char **argv)
@@ -240,6 +269,11 @@ static int run(int argc, char **argv)
     if (settings.shape.model != NULL && find_model_shape(settings.shape.model) == NULL)
         return usage_error(&command_bench, "--model %.100s: expected a name of generate's list",
                            settings.shape.model);
+    if (settings.verify && settings.verify_rows == 0)
+        settings.verify_rows = VERIFY_ROWS;
+    status = check_combination(&settings);
+    if (status != PARSED_RUN)
+        return status;
     if (settings.rounds == 0)
         settings.rounds = settings.quick ? 7 : 9;
     return bench(&settings, count > 0 ? path : NULL);
@@ -317,6 +351,23 @@ static const struct option_spec options[] = {
      .value = "auto|cached|streaming",
      .offset = SETTING(stores),
      .help = "how the operator writes (default auto: by size)"},
+    {.name = "in-place",
+     .kind = OPTION_FLAG,
+     .offset = SETTING(in_place),
+     .help = "unpermute-grad with probs: permuted_tokens_grad replaces\npermuted_tokens, in one "
+             "buffer"},
+    {.name = "verify",
+     .kind = OPTION_FLAG,
+     .offset = SETTING(verify),
+     .help = "unpermute-grad: compare 1000 rows of the first call with an\noracle in higher "
+             "precision"},
+    {.name = "verify-rows",
+     .kind = OPTION_INTEGER,
+     .value = "N",
+     .offset = SETTING(verify_rows),
+     .least = 1,
+     .most = INT64_C(1) << 40,
+     .help = "--verify with N rows instead"},
     {.name = "rounds",
      .kind = OPTION_INTEGER,
      .value = "N",
@@ -352,8 +403,24 @@ const struct command command_bench = {
         "faster) and no arithmetic, through the caches or past them, whichever is faster. Both\n"
         "run in turn. Printed are medians, and the percent of the ceiling with its least and\n"
         "largest round; once with the caches warm and once with them emptied before each call.\n"
-        "The last line is the geometric mean of the percent (cold caches) over all cases of\n"
-        "4096 tokens.",
+        "At the end stand the geometric mean and the least of the percent (cold caches) over the\n"
+        "cases of 4096 tokens, for each type, with and without probs, and mode, and the mean of\n"
+        "all. For the set there is also one model with growing numbers of threads: how much\n"
+        "faster than with one, operator and ceiling.\n"
+        "\n"
+        "In place every call replaces what it reads. From the second on that is the gradient,\n"
+        "which no longer changes. The ceiling rewrites the buffer with its own contents.\n"
+        "\n"
+        "--verify tells what must come out before the first call, and looks afterwards: at random\n"
+        "rows of permuted_tokens_grad and their probs_grad, always the first row, the last, and\n"
+        "those around the offsets 2^31 and 2^32, in elements and in bytes; and at every entry of\n"
+        "probs_grad that must be zero. A wrong element is named, and the exit status is 1.\n"
+        "\n"
+        "With --in-place or --verify, and as JSON, the memory is told: the bytes of the tensors,\n"
+        "the workspace handed in (16 bytes a slot and a token), and by how much the process grew\n"
+        "in the first call, where memory that the operator takes from the system shows. A case of\n"
+        "more than 2^31 elements (4.9 GB):\n"
+        "  moetoken bench --model deepseek-v3 --tokens 37500 --in-place --verify",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
     .operands_most = 1,
