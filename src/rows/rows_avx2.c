@@ -341,26 +341,40 @@ ROW_INLINE __m128 half_of(__m256 quarter, int part)
     return part ? _mm256_extractf128_ps(quarter, 1) : _mm256_castps256_ps128(quarter);
 }
 
-/* Adds half a quarter's products; g is the token's quarter.
+/* Half a quarter's products; g is the token's quarter.
  *
  * A product of two 16-bit elements fits into float32: exactly with float16, with bfloat16 as long
  * as their exponents do. With care it is formed in binary64; fused would be the same bits, but
  * AMD's first Zen cores convert and fuse on one pipe. */
-ROW_INLINE void add_eighth(int type, int care, bool decoded, int quarter, int part,
-                           struct block block, __m256 g, __m256d *sum)
+ROW_INLINE __m256d eighth_product(int type, int care, bool decoded, int quarter, int part,
+                                  struct block block, __m256 g)
 {
-    __m256d product;
     if (type == MOETOKEN_TOKEN_F16) {
         __m256 single = _mm256_mul_ps(quarter_single(type, block.in, quarter), g);
-        product = _mm256_cvtps_pd(half_of(single, part));
-    } else {
-        __m128 x = eighth_single(type, block.in, quarter, part);
-        __m128 g_part = decoded ? eighth_single(MOETOKEN_TOKEN_F32, block.decoded, quarter, part)
-                                : half_of(g, part);
-        product = care == WITH_CARE ? _mm256_mul_pd(_mm256_cvtps_pd(x), _mm256_cvtps_pd(g_part))
-                                    : _mm256_cvtps_pd(_mm_mul_ps(x, g_part));
+        return _mm256_cvtps_pd(half_of(single, part));
     }
-    *sum = _mm256_add_pd(*sum, product);
+    __m128 x = eighth_single(type, block.in, quarter, part);
+    __m128 g_part = decoded ? eighth_single(MOETOKEN_TOKEN_F32, block.decoded, quarter, part)
+                            : half_of(g, part);
+    if (care == WITH_CARE)
+        return _mm256_mul_pd(_mm256_cvtps_pd(x), _mm256_cvtps_pd(g_part));
+    return _mm256_cvtps_pd(_mm_mul_ps(x, g_part));
+}
+
+/* Half a block's products, added when all of them are on their way: CPUs with few ports for
+ * conversions and additions keep both busy then. */
+ROW_INLINE void add_half(int type, int care, bool decoded, int half, struct block block,
+                         __m256 first, __m256 second, __m256d *sum)
+{
+    const int quarter = 2 * half;
+    __m256d a = eighth_product(type, care, decoded, quarter, 0, block, first);
+    __m256d b = eighth_product(type, care, decoded, quarter, 1, block, first);
+    __m256d c = eighth_product(type, care, decoded, quarter + 1, 0, block, second);
+    __m256d d = eighth_product(type, care, decoded, quarter + 1, 1, block, second);
+    sum[0] = _mm256_add_pd(sum[0], a);
+    sum[1] = _mm256_add_pd(sum[1], b);
+    sum[2] = _mm256_add_pd(sum[2], c);
+    sum[3] = _mm256_add_pd(sum[3], d);
 }
 
 ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, bool decoded, int half,
@@ -371,12 +385,8 @@ ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, bool d
     const char *token = decoded ? block.decoded : block.token;
     __m256 first = quarter_single(token_type, token, quarter);
     __m256 second = quarter_single(token_type, token, quarter + 1);
-    if (verbs & VERB_DOT) {
-        add_eighth(type, care, decoded, quarter, 0, block, first, &sum[0]);
-        add_eighth(type, care, decoded, quarter, 1, block, first, &sum[1]);
-        add_eighth(type, care, decoded, quarter + 1, 0, block, second, &sum[2]);
-        add_eighth(type, care, decoded, quarter + 1, 1, block, second, &sum[3]);
-    }
+    if (verbs & VERB_DOT)
+        add_half(type, care, decoded, half, block, first, second, sum);
     if (verbs & VERB_SCALE) {
         const __m256 w = _mm256_set1_ps((float)block.weight);
         first = scaled_single(first, w, care);
