@@ -1,5 +1,8 @@
 """PyTorch: the operators' registration, gradients, and a whole layer against PyTorch's own."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,9 +12,12 @@ from cases import BFLOAT16, bits, cases
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import moetoken.torch as mt  # noqa: E402
 from moetoken import _library  # noqa: E402
 from moetoken.torch import _operators as operators  # noqa: E402
+from moetoken.torch._direct import is_plain  # noqa: E402
 
 MODES = [
     pytest.param(padded, with_probs, id=f"{'padded' if padded else 'dropless'}-{name}")
@@ -58,14 +64,14 @@ def samples(padded, with_probs):
     routing_map, slots_num = routing(padded)
     tokens, probs = randn(5, 3), randn(5, 4, seed=2) if with_probs else None
     yield (
-        operators.permute,
+        operators.permute_op,
         (tokens, routing_map, probs, slots_num, slots_num, padded, torch.int32),
     )
     rows, row_probs, indices = mt.permute(tokens, routing_map, probs, slots_num, padded)
     rows = rows.detach().requires_grad_()
     row_probs = None if row_probs is None else row_probs.detach()
     yield (
-        operators.permute_grad,
+        operators.permute_grad_op,
         (
             rows.detach(),
             row_probs,
@@ -79,10 +85,10 @@ def samples(padded, with_probs):
     )
     used_map = routing_map if with_probs else None
     arguments = (rows, indices, used_map, probs, 5, 3, padded, False, False)
-    yield operators.unpermute, arguments
+    yield operators.unpermute_op, arguments
     _, out_index, token_id = operators.unpermute(*arguments)
     yield (
-        operators.unpermute_grad,
+        operators.unpermute_grad_op,
         (
             tokens.detach(),
             out_index if padded else indices,
@@ -104,6 +110,105 @@ def samples(padded, with_probs):
 def test_opcheck(padded, with_probs):
     for operator, arguments in samples(padded, with_probs):
         torch.library.opcheck(operator, arguments)
+
+
+# ---- without the dispatcher ---------------------------------------------------------------------
+
+
+class Wrapped(torch.Tensor):
+    """A subclass that sees every operator called on it."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        return function(*arguments, **(options or {}))
+
+
+class Seeing(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        return function(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize("padded, with_probs", MODES)
+def test_with_and_without_the_dispatcher_are_the_same(padded, with_probs):
+    names = {operators.permute_op: operators.permute, operators.unpermute_op: operators.unpermute}
+    names[operators.permute_grad_op] = operators.permute_grad
+    names[operators.unpermute_grad_op] = operators.unpermute_grad
+    with torch.no_grad():
+        for operator, arguments in samples(padded, with_probs):
+            assert is_plain(arguments)
+            by_itself, wanted = names[operator](*arguments), operator(*arguments)
+            assert [raw(value) for value in by_itself] == [raw(value) for value in wanted]
+
+
+def test_what_needs_the_dispatcher():
+    plain = torch.ones(2, 3)
+    assert is_plain((plain, None, 3, torch.nn.Parameter(plain, requires_grad=False)))
+    assert not is_plain((plain, plain.clone().requires_grad_()))
+    with torch.no_grad():
+        assert is_plain((plain.clone().requires_grad_(),))
+    with torch.inference_mode():
+        assert is_plain((plain, torch.ones(2)))
+    assert not is_plain((torch.ones(2, device="meta"),))
+    assert not is_plain((torch.ones(2, dtype=torch.complex64).conj().imag,))  # negated when read
+    assert not is_plain((plain.to_sparse(),))
+    assert not is_plain((plain.as_subclass(Wrapped),))
+    with Seeing():
+        assert not is_plain((plain,))
+    with torch.profiler.profile():
+        assert not is_plain((plain,))
+    seen = []
+    torch.vmap(lambda row: seen.append(is_plain((row, plain))) or row)(plain)
+    torch.func.grad(lambda row: seen.append(is_plain((row,))) or row.sum())(plain)
+    torch.jit.trace(
+        lambda row: seen.append(is_plain((row,))) or row * 2, (plain,), check_trace=False
+    )
+    assert seen and not any(seen)
+
+
+def test_a_backward_pass_needs_no_dispatcher(monkeypatch):
+    called = []
+    original = operators.unpermute_grad
+    monkeypatch.setattr(
+        operators, "unpermute_grad", lambda *a: called.append(is_plain(a)) or original(*a)
+    )
+    routing_map, slots_num = routing(False)
+    tokens = randn(5, 3)
+    rows, _, indices = mt.permute(tokens, routing_map, None, slots_num)
+    mt.unpermute(rows, indices, restore_shape=(5, 3)).sum().backward()
+    assert called == [True]
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+def flags_of(address):
+    """What the system says of the memory at an address: VmFlags of /proc/self/smaps."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        bounds = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if bounds:
+            inside = int(bounds[1], 16) <= address < int(bounds[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    return []
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no such pages"
+)
+def test_large_outputs_are_in_huge_pages():
+    tokens, routing_map = torch.ones(2048, 1024), torch.ones(2048, 1, dtype=torch.bool)
+    rows, _, indices = mt.permute(tokens, routing_map, None, 2048)
+    combined = mt.unpermute(rows, indices, restore_shape=(2048, 1024))
+    rows_grad, _ = mt.unpermute_grad(combined, indices)
+    tokens_grad, _ = mt.permute_grad(rows_grad, None, indices, tokens_num=2048, experts_num=1)
+    for output in (rows, combined, rows_grad, tokens_grad):
+        assert output.numel() * output.element_size() == 8 << 20
+        assert "hg" in flags_of(output.data_ptr() + (4 << 20))
+        assert torch.equal(output, tokens)
+
+
+# ---- values -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mask_fill", [False, True])

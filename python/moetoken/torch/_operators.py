@@ -1,7 +1,8 @@
 """The operators as torch.library sees them: what they compute, which shapes, which gradients.
 
 An operator returns a fixed number of tensors: one that is not wanted comes back empty. Sizes are
-arguments, so that shapes never depend on data. Backward passes are operators as well.
+arguments, so that shapes never depend on data. Backward passes are operators as well. Operators end
+in ``_op``; the functions without are for all calls, and leave the dispatcher out where they can.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from torch import Tensor
 from torch.utils.dlpack import to_dlpack
 
 from .. import _library
+from ._direct import directly
+from ._memory import in_huge_pages
 
 __all__ = ["call", "permute", "permute_grad", "unpermute", "unpermute_grad", "unread_rows"]
 
@@ -45,6 +48,11 @@ def _nothing(like: Tensor) -> Tensor:
     return like.new_empty(0)
 
 
+def _register(name: str, function: Callable[..., Any]) -> torch.library.CustomOpDef:
+    """The operator torch.ops.moetoken.*, for CPU tensors, which changes none of its arguments."""
+    return torch.library.custom_op(name, function, mutates_args=(), device_types="cpu")
+
+
 # ---- permute_grad -------------------------------------------------------------------------------
 
 
@@ -64,8 +72,7 @@ def _permute_grad_outputs(
     )
 
 
-@torch.library.custom_op("moetoken::permute_grad", mutates_args=(), device_types="cpu")
-def permute_grad(
+def _permute_grad(
     permuted_tokens_grad: Optional[Tensor],
     permuted_probs_grad: Optional[Tensor],
     sorted_indices: Tensor,
@@ -78,6 +85,7 @@ def permute_grad(
     tokens_grad, probs_grad = _permute_grad_outputs(
         permuted_tokens_grad, permuted_probs_grad, sorted_indices, tokens_num, experts_num
     )
+    in_huge_pages(tokens_grad)
     call(
         _library.permute_grad,
         permuted_tokens_grad,
@@ -95,7 +103,11 @@ def permute_grad(
     return tokens_grad, probs_grad
 
 
-@permute_grad.register_fake
+permute_grad_op = _register("moetoken::permute_grad", _permute_grad)
+permute_grad = directly(_permute_grad, permute_grad_op)
+
+
+@permute_grad_op.register_fake
 def _(
     permuted_tokens_grad: Optional[Tensor],
     permuted_probs_grad: Optional[Tensor],
@@ -128,8 +140,7 @@ def _permute_outputs(
     )
 
 
-@torch.library.custom_op("moetoken::permute", mutates_args=(), device_types="cpu")
-def permute(
+def _permute(
     tokens: Tensor,
     routing_map: Tensor,
     probs: Optional[Tensor],
@@ -141,6 +152,7 @@ def permute(
     permuted_tokens, permuted_probs, sorted_indices = _permute_outputs(
         tokens, probs, num_out_tokens, rows_num, index_dtype
     )
+    in_huge_pages(permuted_tokens)
     call(
         _library.permute,
         tokens,
@@ -157,7 +169,11 @@ def permute(
     return permuted_tokens, permuted_probs, sorted_indices
 
 
-@permute.register_fake
+permute_op = _register("moetoken::permute", _permute)
+permute = directly(_permute, permute_op)
+
+
+@permute_op.register_fake
 def _(
     tokens: Tensor,
     routing_map: Tensor,
@@ -206,7 +222,7 @@ def _permute_backward(
     )
 
 
-permute.register_autograd(_permute_backward, setup_context=_permute_context)
+permute_op.register_autograd(_permute_backward, setup_context=_permute_context)
 
 
 # ---- unpermute_grad -----------------------------------------------------------------------------
@@ -226,8 +242,7 @@ def _unpermute_grad_outputs(
     )
 
 
-@torch.library.custom_op("moetoken::unpermute_grad", mutates_args=(), device_types="cpu")
-def unpermute_grad(
+def _unpermute_grad(
     unpermuted_tokens_grad: Tensor,
     out_index: Tensor,
     permute_token_id: Optional[Tensor],
@@ -244,6 +259,7 @@ def unpermute_grad(
     tokens_grad, probs_grad = _unpermute_grad_outputs(
         unpermuted_tokens_grad, probs, rows_num, wants_tokens_grad, wants_probs_grad
     )
+    in_huge_pages(tokens_grad)
     if probs is not None and permuted_tokens is None and not wants_probs_grad:
         permuted_tokens = unread_rows(rows_num, unpermuted_tokens_grad)
     call(
@@ -265,7 +281,11 @@ def unpermute_grad(
     return tokens_grad, probs_grad
 
 
-@unpermute_grad.register_fake
+unpermute_grad_op = _register("moetoken::unpermute_grad", _unpermute_grad)
+unpermute_grad = directly(_unpermute_grad, unpermute_grad_op)
+
+
+@unpermute_grad_op.register_fake
 def _(
     unpermuted_tokens_grad: Tensor,
     out_index: Tensor,
@@ -303,8 +323,7 @@ def _unpermute_outputs(
     )
 
 
-@torch.library.custom_op("moetoken::unpermute", mutates_args=(), device_types="cpu")
-def unpermute(
+def _unpermute(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
     routing_map: Optional[Tensor],
@@ -323,6 +342,7 @@ def unpermute(
     tokens, out_index, token_id = _unpermute_outputs(
         permuted_tokens, sorted_indices, tokens_num, hidden_size, drop_and_pad
     )
+    in_huge_pages(tokens)
     call(
         _library.unpermute,
         permuted_tokens,
@@ -342,7 +362,11 @@ def unpermute(
     return tokens, out_index, token_id
 
 
-@unpermute.register_fake
+unpermute_op = _register("moetoken::unpermute", _unpermute)
+unpermute = directly(_unpermute, unpermute_op)
+
+
+@unpermute_op.register_fake
 def _(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -402,4 +426,4 @@ def _unpermute_backward(
     )
 
 
-unpermute.register_autograd(_unpermute_backward, setup_context=_unpermute_context)
+unpermute_op.register_autograd(_unpermute_backward, setup_context=_unpermute_context)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .. import _library
 from . import _operators
+from ._memory import in_huge_pages
 from ._operators import call, unread_rows
 
 __all__ = ["permute", "unpermute"]
@@ -62,7 +63,7 @@ def _permute_op(
     found = sorted_indices.shape[0]
     if rows_num is not None and rows_num != found:
         raise ValueError(f"num_out_tokens is {rows_num}, but routing_map has {found} set pairs")
-    permuted_tokens = tokens.new_empty(found, tokens.shape[1])
+    permuted_tokens = in_huge_pages(tokens.new_empty(found, tokens.shape[1]))
     permuted_probs = tokens.new_empty(0) if probs is None else probs.new_empty(found)
     call(
         _library.permute,
@@ -114,6 +115,7 @@ def _permute_grad_op(
     tokens_grad, probs_grad = _permute_grad_outputs(
         permuted_tokens_grad, permuted_probs_grad, routing_map
     )
+    in_huge_pages(tokens_grad)
     call(
         _library.permute_grad,
         permuted_tokens_grad,
@@ -178,7 +180,7 @@ def _unpermute_op(
             "sorted_indices and routing_map do not belong together: expected the tokens of "
             f"routing_map's {token_of_row.shape[0]} set pairs in expert order"
         )
-    tokens = permuted_tokens.new_empty(routing_map.shape[0], hidden_size)
+    tokens = in_huge_pages(permuted_tokens.new_empty(routing_map.shape[0], hidden_size))
     call(
         _library.unpermute,
         permuted_tokens,
