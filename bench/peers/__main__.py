@@ -1,0 +1,14 @@
+"""Entry of the comparison (compare.py) and of the worker processes that it starts (worker.py)."""
+
+import sys
+from pathlib import Path
+
+# The folder above, so that the modules here are `peers.cases` and the like, wherever it is run.
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        from peers.worker import main
+    else:
+        from peers.compare import main
+    sys.exit(main())
