@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import statistics
+import time
 from typing import Any, Callable, Mapping, Optional, Protocol
 
 from .cases import Shape
@@ -23,6 +24,7 @@ class Asked(Protocol):
 
 
 MOST_OF_MEMORY = 0.8
+_SETTLE_SECONDS = 0.03  # threads of the process before may spin for a while when their work is done
 
 Say = Callable[[str], None]
 
@@ -58,8 +60,8 @@ def _entry(peer: Peer) -> dict[str, Any]:
 def _needed_bytes(shape: Shape, group: str) -> int:
     """About what a group's process has in memory at most."""
     data = shape.rows_bytes + shape.rows_bytes // shape.topk_num
-    size = 4 if shape.dtype == "f32" else 2.5  # some are float32 there too
-    return data + int(shape.rows * shape.hidden_size * size * GROUPS[group].tensors)
+    size = 4  # 16-bit types have float32 tensors on the way, and freed memory may be kept
+    return data + shape.rows * shape.hidden_size * size * GROUPS[group].tensors
 
 
 def _batches(shape: Shape, peers: list[Peer]) -> list[list[Peer]]:
@@ -90,10 +92,13 @@ def _load_data(workers: Mapping[str, Asked], shape: Shape, peers: list[Peer]) ->
     return {group: reason for group, reason in reasons.items() if reason}
 
 
-def _prepare(worker: Asked, peer: Peer) -> dict[str, Any]:
+def _prepare(worker: Asked, peer: Peer, reasons: dict[str, str]) -> dict[str, Any]:
+    """Where the group's process ends, the rest of the group has no data: that goes to `reasons`."""
     entry = _entry(peer)
     answer = worker.ask(do="prepare", peer=peer.name)
     if "error" in answer:
+        if answer.get("ended"):
+            reasons[peer.group] = answer["error"]
         return {**entry, "status": "failed", "reason": answer["error"]}
     entry.update(answer)
     if not entry["agreement"]["same"]:
@@ -106,16 +111,24 @@ def _time_in_turn(
 ) -> dict[str, list[float]]:
     """Each round starts with another peer."""
     times: dict[str, list[float]] = {entry["peer"]: [] for entry in entries}
+    group_before = ""
     for i in range(rounds):
         first = i % max(1, len(entries))
         for entry in entries[first:] + entries[:first]:
-            name = entry["peer"]
+            if entry["status"] != "ok":
+                continue
+            name, group = entry["peer"], PEERS[entry["peer"]].group
             say(f"round {i + 1} of {rounds}, {name}")
-            answer = workers[PEERS[name].group].ask(do="time", peer=name, calls=entry["calls"])
-            if "error" in answer:
-                entry.update(status="failed", reason=answer["error"])
-            else:
+            if group != group_before:
+                time.sleep(_SETTLE_SECONDS)
+            group_before = group
+            answer = workers[group].ask(do="time", peer=name, calls=entry["calls"])
+            if "error" not in answer:
                 times[name].append(answer["seconds"])
+                continue
+            for other in entries:
+                if other is entry or (answer.get("ended") and PEERS[other["peer"]].group == group):
+                    other.update(status="failed", reason=answer["error"])
         entries = [entry for entry in entries if entry["status"] == "ok"]
     return times
 
@@ -145,8 +158,11 @@ def _measure_batch(
         if peer.group in reasons:
             entry = {**_entry(peer), "status": "skipped", "reason": reasons[peer.group]}
         else:
-            entry = _prepare(workers[peer.group], peer)
+            entry = _prepare(workers[peer.group], peer, reasons)
         entries.append(entry)
+    for entry in entries:  # prepared before the group's process ended
+        if entry["status"] == "ok" and PEERS[entry["peer"]].group in reasons:
+            entry.update(status="failed", reason=reasons[PEERS[entry["peer"]].group])
     ready = [entry for entry in entries if entry["status"] == "ok"]
     say("a round that does not count")
     _time_in_turn(workers, [entry for entry in ready if entry["calls"] == 1], 1, lambda _: None)

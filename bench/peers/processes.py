@@ -77,7 +77,7 @@ class Process:
         reason = self._last_words()
         self.close()
         self._start()
-        return {"error": reason}
+        return {"error": reason, "ended": True}  # with all that it had been told
 
     def _last_words(self) -> str:
         status = self.process.wait()

@@ -196,6 +196,24 @@ def test_a_process_that_dies_is_started_anew():
         process.close()
 
 
+@pytest.mark.parametrize("command", ["prepare", "time"])
+def test_a_process_that_dies_takes_its_group_along(workers, command):
+    class Dying:
+        def ask(self, **asked):
+            if asked["do"] == command and asked["peer"] == "eager-autograd":
+                return {"error": "the process of torch ended", "ended": True}
+            return workers["torch"].ask(**asked)
+
+    names = ["moetoken", "eager", "eager-autograd", "eager-tuned"]
+    case = measure({**workers, "torch": Dying()}, names, tiny("f32"), "system", rounds=2)
+    found = statuses(case)
+    assert found["moetoken"] == ("ok", "")
+    assert found["eager-autograd"] == ("failed", "the process of torch ended")
+    assert found["eager"] == ("failed", "the process of torch ended")
+    later = "skipped" if command == "prepare" else "failed"
+    assert found["eager-tuned"] == (later, "the process of torch ended")
+
+
 def test_models_are_those_of_the_tool():
     text = (ROOT / "cli" / "models.c").read_text()
     known = re.findall(r'\{"([^"]+)", (\d+), (\d+), (\d+),', text)
