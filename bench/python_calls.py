@@ -17,6 +17,7 @@ import timeit
 import numpy as np
 
 import moetoken
+from c_interface import make_arguments
 from moetoken import _library
 
 G = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -27,41 +28,6 @@ OUT_INDEX = np.array([0, 4, 2, -1, 1, 3])
 TOKEN_ID = np.array([0, 0, 1, 1, 2, 2])
 
 
-class DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-class UnpermuteGradArgs(ctypes.Structure):
-    _fields_ = [
-        *((f"input{i}", ctypes.POINTER(DLTensor)) for i in range(6)),
-        ("restore_shape", ctypes.c_void_p),
-        ("drop_and_pad", ctypes.c_bool),
-        ("output0", ctypes.POINTER(DLTensor)),
-        ("output1", ctypes.POINTER(DLTensor)),
-    ]
-
-
-CODES = {"f": 2, "i": 0, "b": 6}
-
-
-def dltensor(array: np.ndarray) -> DLTensor:
-    tensor = DLTensor(array.ctypes.data, (1, 0), array.ndim)
-    tensor.code, tensor.bits, tensor.lanes = CODES[array.dtype.kind], 8 * array.itemsize, 1
-    tensor.kept = (ctypes.c_int64 * array.ndim)(*array.shape)
-    tensor.shape = ctypes.addressof(tensor.kept)
-    return tensor
-
-
 def seconds(call, rounds: int = 1000, calls: int = 100) -> float:
     call()
     return min(timeit.repeat(call, number=calls, repeat=rounds)) / calls
@@ -69,12 +35,17 @@ def seconds(call, rounds: int = 1000, calls: int = 100) -> float:
 
 def bare_call() -> float:
     """The C function with everything prepared, less what an empty ctypes call takes."""
-    arrays = [G, OUT_INDEX, TOKEN_ID, MAP, X, PROBS, np.empty_like(X), np.empty_like(PROBS)]
-    tensors = [dltensor(array) for array in arrays]
-    args = UnpermuteGradArgs()
-    for i in range(6):
-        setattr(args, f"input{i}", ctypes.pointer(tensors[i]))
-    args.output0, args.output1 = ctypes.pointer(tensors[6]), ctypes.pointer(tensors[7])
+    rows_grad, probs_grad = np.empty_like(X), np.empty_like(PROBS)
+    args = make_arguments(
+        unpermuted_tokens_grad=G,
+        out_index=OUT_INDEX,
+        permute_token_id=TOKEN_ID,
+        routing_map=MAP,
+        permuted_tokens=X,
+        probs=PROBS,
+        permuted_tokens_grad=rows_grad,
+        probs_grad=probs_grad,
+    )
     library = ctypes.PyDLL(_library.library._name)
     run = library.moetoken_unpermute_grad
     run.argtypes = [ctypes.c_void_p, ctypes.c_void_p]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import moetoken
 import moetoken.torch
+from c_interface import Arguments, Options, make_arguments
 from moetoken import _library
 
 from .cases import Data
@@ -66,62 +67,6 @@ def _build_kept(data: Data) -> Call:
     )
 
 
-class DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-TENSORS = (
-    *("unpermuted_tokens_grad", "out_index", "permute_token_id"),
-    *("routing_map", "permuted_tokens", "probs"),
-)
-
-
-class Arguments(ctypes.Structure):
-    """moetoken_unpermute_grad_args."""
-
-    _fields_ = [
-        *((name, ctypes.POINTER(DLTensor)) for name in TENSORS),
-        ("restore_shape", ctypes.c_void_p),
-        ("drop_and_pad", ctypes.c_bool),
-        ("permuted_tokens_grad", ctypes.POINTER(DLTensor)),
-        ("probs_grad", ctypes.POINTER(DLTensor)),
-    ]
-
-
-class Options(ctypes.Structure):
-    """moetoken_options."""
-
-    _fields_ = [
-        ("flags", ctypes.c_uint32),
-        ("isa_mask", ctypes.c_uint32),
-        ("threads", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-        ("workspace", ctypes.c_void_p),
-        ("workspace_bytes", ctypes.c_size_t),
-    ]
-
-
-CODES = {"float32": 2, "float16": 2, "bfloat16": 4, "int32": 0, "bool": 6}  # DLPack's
-
-
-def _dltensor(array: np.ndarray) -> DLTensor:
-    tensor = DLTensor(array.ctypes.data, (1, 0), array.ndim)
-    tensor.code, tensor.bits, tensor.lanes = CODES[array.dtype.name], 8 * array.itemsize, 1
-    tensor.kept = (ctypes.c_int64 * array.ndim)(*array.shape)
-    tensor.shape = ctypes.addressof(tensor.kept)
-    return tensor
-
-
 def _arguments(data: Data, rows_grad: np.ndarray, probs_grad: Optional[np.ndarray]) -> Arguments:
     given: dict[str, Any] = {
         "unpermuted_tokens_grad": data.tokens_grad,
@@ -131,10 +76,7 @@ def _arguments(data: Data, rows_grad: np.ndarray, probs_grad: Optional[np.ndarra
     if probs_grad is not None:
         given["routing_map"], given["permuted_tokens"] = data.routing_map, data.rows
         given["probs"], given["probs_grad"] = data.probs, probs_grad
-    lent = {name: _dltensor(array) for name, array in given.items()}
-    arguments = Arguments(**{name: ctypes.pointer(tensor) for name, tensor in lent.items()})
-    arguments.kept = lent
-    return arguments
+    return make_arguments(**given)
 
 
 def _build_c(data: Data) -> Call:
