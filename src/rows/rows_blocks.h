@@ -102,11 +102,9 @@ ROW_INLINE void piece_blocks(int type, int verbs, int care, int store, bool deco
 
 /* The incomplete block: the same work on copies that are filled up with zeros. A zero product
  * changes no partial sum, for none is ever -0. */
-ROW_INLINE void piece_tail(int type, int verbs, const struct piece *piece, double *sums)
+ROW_INLINE void piece_tail_of(int type, int verbs, const struct piece *piece, double *sums)
 {
     const int64_t tail = piece->length % BLOCK;
-    if (tail == 0)
-        return;
     const int64_t at = (piece->length - tail) * (int64_t)token_size(type);
     const size_t bytes = (size_t)tail * token_size(type);
     char token[BLOCK * 8] = {0}, in[BLOCK * 8] = {0}, out[BLOCK * 8];
@@ -120,6 +118,36 @@ ROW_INLINE void piece_tail(int type, int verbs, const struct piece *piece, doubl
         lanes_store(sums, lanes);
     if (verbs & VERB_SCALE)
         memcpy(piece->out + at, out, bytes);
+}
+
+ROW_INLINE void piece_tail_by_verbs(int type, int verbs, const struct piece *piece, double *sums)
+{
+    if (verbs == VERB_SCALE)
+        piece_tail_of(type, VERB_SCALE, piece, sums);
+    else if (verbs == VERB_DOT)
+        piece_tail_of(type, VERB_DOT, piece, sums);
+    else
+        piece_tail_of(type, VERB_SCALE | VERB_DOT, piece, sums);
+}
+
+/* One copy of the code for all kernels: it is as long as theirs. */
+static __attribute__((noinline)) void piece_tail(int type, int verbs, const struct piece *piece,
+                                                 double *sums)
+{
+    switch (type) {
+    case MOETOKEN_TOKEN_F32:
+        piece_tail_by_verbs(MOETOKEN_TOKEN_F32, verbs, piece, sums);
+        break;
+    case MOETOKEN_TOKEN_F16:
+        piece_tail_by_verbs(MOETOKEN_TOKEN_F16, verbs, piece, sums);
+        break;
+    case MOETOKEN_TOKEN_BF16:
+        piece_tail_by_verbs(MOETOKEN_TOKEN_BF16, verbs, piece, sums);
+        break;
+    default:
+        piece_tail_by_verbs(MOETOKEN_TOKEN_F64, verbs, piece, sums);
+        break;
+    }
 }
 
 /* Complete blocks, by their stores. What is done with care is rare, and kept small. */
@@ -143,7 +171,8 @@ ROW_INLINE void piece_all(int type, int verbs, int care, bool decoded, bool no_t
         piece_stores(type, verbs, NO_TIES, decoded, store, piece, sums);
     else
         piece_stores(type, verbs, care, decoded, store, piece, sums);
-    piece_tail(type, verbs, piece, sums);
+    if (piece->length % BLOCK != 0)
+        piece_tail(type, verbs & (VERB_SCALE | VERB_DOT), piece, sums);
 }
 
 /* The dot product of a piece with care, should it need any. */
@@ -255,6 +284,36 @@ ROW_INLINE bool is_finite(double value)
     return value - value == 0;
 }
 
+ROW_INLINE void all_slots_with_care_by_verbs(const struct moetoken_rows *rows, int type, int verbs,
+                                             double sums[][MOETOKEN_DOT_LANES])
+{
+    if (verbs == VERB_SCALE)
+        all_slots(rows, type, VERB_SCALE, WITH_CARE, false, NULL);
+    else
+        all_slots(rows, type, VERB_DOT, WITH_CARE, false, sums);
+}
+
+/* The rare pass, VERB_SCALE or VERB_DOT: one copy of the code for all kernels. */
+static __attribute__((noinline)) void all_slots_with_care(const struct moetoken_rows *rows,
+                                                          int type, int verbs,
+                                                          double sums[][MOETOKEN_DOT_LANES])
+{
+    switch (type) {
+    case MOETOKEN_TOKEN_F32:
+        all_slots_with_care_by_verbs(rows, MOETOKEN_TOKEN_F32, verbs, sums);
+        break;
+    case MOETOKEN_TOKEN_F16:
+        all_slots_with_care_by_verbs(rows, MOETOKEN_TOKEN_F16, verbs, sums);
+        break;
+    case MOETOKEN_TOKEN_BF16:
+        all_slots_with_care_by_verbs(rows, MOETOKEN_TOKEN_BF16, verbs, sums);
+        break;
+    default:
+        all_slots_with_care_by_verbs(rows, MOETOKEN_TOKEN_F64, verbs, sums);
+        break;
+    }
+}
+
 /* The fast pass over all slots. */
 ROW_INLINE void all_slots_fast(const struct moetoken_rows *rows, int type, int verbs,
                                double sums[][MOETOKEN_DOT_LANES])
@@ -273,7 +332,7 @@ ROW_INLINE void scale_slots(const struct moetoken_rows *rows, int type, bool fin
     if (finite)
         all_slots_fast(rows, type, VERB_SCALE, NULL);
     else
-        all_slots(rows, type, VERB_SCALE, WITH_CARE, false, NULL);
+        all_slots_with_care(rows, type, VERB_SCALE, NULL);
 }
 
 /* The dot products; with VERB_SCALE too, the scaled rows in the same pass. True when all of them
@@ -285,7 +344,7 @@ ROW_INLINE bool dot_slots(const struct moetoken_rows *rows, int type, int verbs)
     exact_begin(type);
     all_slots_fast(rows, type, verbs, sums);
     if (!(verbs & VERB_DOT_FIRST) && !exact_end(type, sums))
-        all_slots(rows, type, VERB_DOT, WITH_CARE, false, sums);
+        all_slots_with_care(rows, type, VERB_DOT, sums);
     for (int64_t s = 0; s < rows->count; s++) {
         double dot = lanes_total(type, lanes_load(sums[s]));
         finite &= is_finite(dot);
@@ -304,7 +363,7 @@ ROW_INLINE void scale_dot_slots(const struct moetoken_rows *rows, int type)
     for (int64_t s = 0; finite && s < rows->count; s++)
         finite = is_finite(rows->weight[s]);
     if (!finite)
-        all_slots(rows, type, VERB_SCALE, WITH_CARE, false, NULL);
+        all_slots_with_care(rows, type, VERB_SCALE, NULL);
 }
 
 ROW_INLINE bool row_is_finite(int type, const char *token, int64_t length)
@@ -335,8 +394,8 @@ struct addends {
 };
 
 /* Lists slots from `first` on, without those of weight 0, whose row may be -1. */
-ROW_INLINE void list_addends(const struct moetoken_rows *rows, int64_t first,
-                             struct addends *addends)
+static __attribute__((noinline)) void list_addends(const struct moetoken_rows *rows, int64_t first,
+                                                   struct addends *addends)
 {
     int64_t end = rows->count - first < ADDENDS_MOST ? rows->count : first + ADDENDS_MOST;
     addends->count = 0;
