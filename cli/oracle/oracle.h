@@ -1,4 +1,4 @@
-/* oracle.h - recomputes what an operator wrote, straight from contract.md, and compares.
+/* oracle.h - recomputes what an operator wrote, straight from docs/contract.md, and compares.
  *
  * The tool's own arithmetic throughout: no code of the library is used, so that verify can find its
  * mistakes. CASE and OUT -> oracle_case (checked) -> oracle_slots -> an output_report a tensor. */

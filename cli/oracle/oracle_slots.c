@@ -1,5 +1,5 @@
 /* oracle_slots.c - index tensors and routing map -> row, token, expert and weight of every slot.
- * Written down from contract.md sections 2 and 3, one rule after the other. */
+ * Written down from docs/contract.md sections 2 and 3, one rule after the other. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

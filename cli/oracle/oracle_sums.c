@@ -60,8 +60,8 @@ void accurate_sum_add_products(struct accurate_sum *sum, const double *a, const 
     sum->only_negative_zero = false; /* the lanes of a dot product start at +0 */
 }
 
-/* The bound of contract.md section 5, a hair wider than the rounding errors made in `magnitude`;
- * with products below the smallest binary64 number, half of that each. */
+/* The bound of docs/contract.md section 5, a hair wider than the rounding errors made in
+ * `magnitude`; with products below the smallest binary64 number, half of that each. */
 static double error_bound(const struct accurate_sum *sum, moetoken_type type)
 {
     double bound = (double)sum->roundings * 0x1p-53 * sum->magnitude * (1.0 + 0x1p-30);

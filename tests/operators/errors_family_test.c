@@ -1,4 +1,4 @@
-/* errors_family_test.c - every fault of contract.md section 6 put to unpermute, permute and
+/* errors_family_test.c - every fault of docs/contract.md section 6 put to unpermute, permute and
  * permute_grad: the status, a message with the argument, the place and the values, and nothing
  * written. */
 #include "support/check.h"

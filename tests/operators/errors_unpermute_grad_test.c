@@ -1,4 +1,4 @@
-/* errors_unpermute_grad_test.c - every fault of contract.md section 6 put to
+/* errors_unpermute_grad_test.c - every fault of docs/contract.md section 6 put to
  * moetoken_unpermute_grad: the status, a message with the argument, the place and the values, and
  * nothing written. */
 #include "support/check.h"

@@ -1,5 +1,5 @@
-/* rounding_test.c - the arithmetic of contract.md section 5 in single numbers: what one product,
- * one dot product and one forward sum must give, bit by bit, worked by hand. */
+/* rounding_test.c - the arithmetic of docs/contract.md section 5 in single numbers: what one
+ * product, one dot product and one forward sum must give, bit by bit, worked by hand. */
 #include "support/check.h"
 #include "support/tensors.h"
 

@@ -1,5 +1,5 @@
-/* worked_example_test.c - contract.md's worked example through all four operators, in every type;
- * every expected number was computed by hand. */
+/* worked_example_test.c - docs/contract.md's worked example through all four operators, in every
+ * type; every expected number was computed by hand. */
 #include "support/check.h"
 #include "support/tensors.h"
 

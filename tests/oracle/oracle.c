@@ -1,4 +1,5 @@
-/* oracle.c - what the four operators must answer, straight from contract.md, slow and plain. */
+/* oracle.c - what the four operators must answer, straight from docs/contract.md, slow and plain.
+ */
 #include "oracle.h"
 
 #include "oracle_slots.h"

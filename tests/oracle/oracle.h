@@ -1,4 +1,4 @@
-/* oracle.h - what the four operators must answer, straight from contract.md, slow and plain.
+/* oracle.h - what the four operators must answer, straight from docs/contract.md, slow and plain.
  *
  * Shares no code with the library. Reads the inputs of an argument struct, writes no tensor, and
  * returns the expected bits of every output that was asked for. Inputs are expected to have
@@ -21,7 +21,7 @@ struct oracle {
     struct expected outputs[4];
     int count;
     /* Dot products: the largest |documented order - exact| / (H * 2^-53 * sum |x*g|), which
-     * contract.md wants at most 1. Exact is a sum in twice binary64's precision. */
+     * docs/contract.md wants at most 1. Exact is a sum in twice binary64's precision. */
     double worst_dot_error;
 };
 

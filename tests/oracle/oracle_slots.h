@@ -1,5 +1,5 @@
-/* oracle_slots.h - the oracle's routing: index tensors and routing map -> slots, by contract.md's
- * table and nothing cleverer. Internal to the oracle. */
+/* oracle_slots.h - the oracle's routing: index tensors and routing map -> slots, by
+ * docs/contract.md's table and nothing cleverer. Internal to the oracle. */
 #ifndef MOETOKEN_TESTS_ORACLE_SLOTS_H
 #define MOETOKEN_TESTS_ORACLE_SLOTS_H
 
