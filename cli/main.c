@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "commands.h"
+#include "commands/commands.h"
 
 static const struct command *const commands[] = {
     &command_unpermute_grad, &command_unpermute, &command_permute,   &command_permute_grad,

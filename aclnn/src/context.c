@@ -2,8 +2,8 @@
  * stream; what counts is that programs which set none are told so. */
 #include "context.h"
 
-#include "limits.h"
 #include "message.h"
+#include "products/limits.h"
 #include "registry.h"
 #include "stream.h"
 

@@ -1,8 +1,8 @@
 /* executor.c - phase one of every operator: from the program's tensors to a checked executor. */
 #include "executor.h"
 
-#include "limits.h"
 #include "message.h"
+#include "products/limits.h"
 #include "registry.h"
 #include "status.h"
 

@@ -2,8 +2,8 @@
  * rules CANN has for its tensors, and the products' limits. */
 #include "../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
 #include "executor.h"
-#include "limits.h"
 #include "message.h"
+#include "products/limits.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
