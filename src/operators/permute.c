@@ -2,8 +2,8 @@
  *
  * Rows are assigned from the routing map alone. Then each token's row is read once and copied to
  * all its rows. */
-#include "formats.h"
 #include "overlap.h"
+#include "rows/formats.h"
 #include "run.h"
 #include "slots.h"
 #include "status.h"

@@ -2,8 +2,9 @@
  *
  * The rows of a token's slots are added by the kernels that unpermute uses, with weights of 1; the
  * gradients of the probs go back to the pairs they came from. */
-#include "formats.h"
 #include "overlap.h"
+#include "rows/formats.h"
+#include "rows/rows_sum.h"
 #include "run.h"
 #include "slots.h"
 #include "status.h"
@@ -17,7 +18,6 @@ struct call {
     moetoken_options options;
 
     struct moetoken_slots slots;
-    double *weight; /* [N] by token, in the slots' scratch memory: 1, or 0 for unused slots */
     struct moetoken_run run;
 };
 
@@ -162,26 +162,30 @@ static void scatter_probs(const struct call *call, int64_t token)
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-/* Weights of the token's slots, NULL when every one is used and no kernel need look. */
-static const double *weights_of(const struct call *call, int64_t begin, int64_t end)
+struct token_slots {
+    const struct call *call;
+    int64_t begin, count;
+};
+
+static bool list_rows(const void *context, int64_t *position, struct moetoken_addends *addends)
 {
-    bool all_used = true;
-    for (int64_t s = begin; s < end; s++) {
-        call->weight[s] = call->slots.row[s] < 0 ? 0 : 1;
-        all_used &= call->slots.row[s] >= 0;
-    }
-    return all_used ? NULL : call->weight + begin;
+    const struct token_slots *slots = context;
+    const int64_t *row = slots->call->slots.row + slots->begin;
+    for (; *position < slots->count && !moetoken_addends_are_full(addends); ++*position)
+        if (row[*position] >= 0)
+            moetoken_addends_add(
+                addends, moetoken_view_at(&slots->call->permuted_tokens_grad, row[*position], 0),
+                1);
+    return *position < slots->count;
 }
 
 static void sum_token(const struct call *call, int64_t token)
 {
     const struct moetoken_view *in = &call->permuted_tokens_grad, *out = &call->tokens_grad;
     int64_t begin = call->slots.start[token], end = call->slots.start[token + 1];
+    struct token_slots slots = {call, begin, end - begin};
     struct moetoken_rows rows = {
         .length = out->shape[1],
-        .count = end - begin,
-        .row = call->slots.row + begin,
-        .weight = weights_of(call, begin, end),
         .token_out = moetoken_view_at(out, token, 0),
         .token_stride = out->stride[1],
         .in = in->data,
@@ -191,7 +195,7 @@ static void sum_token(const struct call *call, int64_t token)
         .next_count = call->routing.slots_num - end,
         .streaming = call->run.streaming,
     };
-    call->run.kernels.sum[in->type](&rows);
+    moetoken_rows_sum(call->run.kernels.sum[in->type], in->type, &rows, list_rows, &slots);
 }
 
 static void move_tokens(const void *context, int64_t first, int64_t end)
@@ -214,12 +218,6 @@ static void plan(struct call *call)
                       moetoken_views_bytes(&moved[1], 1), unit, false, &call->run);
 }
 
-static void move(struct call *call)
-{
-    call->weight = call->slots.scratch;
-    moetoken_run_ranges(&call->run, call->routing.tokens_num, move_tokens, call);
-}
-
 /* ---- the operator --------------------------------------------------------------------------- */
 
 moetoken_status moetoken_permute_grad_check(const moetoken_permute_grad_args *args,
@@ -239,7 +237,7 @@ moetoken_status moetoken_permute_grad(const moetoken_permute_grad_args *args,
     plan(&call);
     status = moetoken_slots_open(&call.routing, &call.options, &call.run, &call.slots);
     if (status == MOETOKEN_OK)
-        move(&call);
+        moetoken_run_ranges(&call.run, call.routing.tokens_num, move_tokens, &call);
     moetoken_slots_close(&call.slots);
     return status;
 }

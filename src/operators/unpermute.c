@@ -2,8 +2,9 @@
  *
  * One token at a time: the weights of its slots are looked up once, then a kernel adds the rows of
  * all its slots in one pass over the token's row. */
-#include "formats.h"
 #include "overlap.h"
+#include "rows/formats.h"
+#include "rows/rows_sum.h"
 #include "run.h"
 #include "slots.h"
 #include "status.h"
@@ -200,25 +201,33 @@ static void resolve_slot(const struct call *call, int64_t token, int64_t expert,
 
 /* ---- add up --------------------------------------------------------------------------------- */
 
-/* All weights are 1, so that a kernel need not multiply. */
-static bool is_plain_sum(const struct call *call, const double *weight, int64_t count)
+struct token_slots {
+    const struct call *call;
+    int64_t begin, count;
+};
+
+/* A slot without effect adds nothing: an Inf or NaN in its row does not leak. */
+static bool list_rows(const void *context, int64_t *position, struct moetoken_addends *addends)
 {
-    bool plain = !call->probs.given;
-    for (int64_t s = 0; plain && s < count; s++)
-        plain = weight[s] == 1;
-    return plain;
+    const struct token_slots *slots = context;
+    const struct call *call = slots->call;
+    for (; *position < slots->count && !moetoken_addends_are_full(addends); ++*position) {
+        int64_t s = slots->begin + *position;
+        if (call->weight[s] != 0)
+            moetoken_addends_add(addends,
+                                 moetoken_view_at(&call->permuted_tokens, call->slots.row[s], 0),
+                                 call->weight[s]);
+    }
+    return *position < slots->count;
 }
 
 static void sum_token(const struct call *call, int64_t token)
 {
     const struct moetoken_view *in = &call->permuted_tokens, *out = &call->unpermuted_tokens;
     int64_t begin = call->slots.start[token], end = call->slots.start[token + 1];
-    bool plain = is_plain_sum(call, call->weight + begin, end - begin);
+    struct token_slots slots = {call, begin, end - begin};
     struct moetoken_rows rows = {
         .length = out->shape[1],
-        .count = end - begin,
-        .row = call->slots.row + begin,
-        .weight = plain ? NULL : call->weight + begin,
         .token_out = moetoken_view_at(out, token, 0),
         .token_stride = out->stride[1],
         .in = in->data,
@@ -228,7 +237,7 @@ static void sum_token(const struct call *call, int64_t token)
         .next_count = call->routing.slots_num - end,
         .streaming = call->run.streaming,
     };
-    call->run.kernels.sum[in->type](&rows);
+    moetoken_rows_sum(call->run.kernels.sum[in->type], in->type, &rows, list_rows, &slots);
 }
 
 static void move_tokens(const void *context, int64_t first, int64_t end)

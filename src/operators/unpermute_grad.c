@@ -2,8 +2,8 @@
  *
  * One token at a time: its row of the incoming gradient is read once and serves all its slots, up
  * to MOETOKEN_SLOTS_PER_CALL of them with each call of a kernel. */
-#include "formats.h"
 #include "overlap.h"
+#include "rows/formats.h"
 #include "run.h"
 #include "slots.h"
 #include "status.h"
