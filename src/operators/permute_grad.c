@@ -1,21 +1,60 @@
 /* permute_grad.c - the gradient of permute: check, resolve, add up.
  *
  * The rows of a token's slots are added by the kernels that unpermute uses, with weights of 1; the
- * gradients of the probs go back to the pairs they came from. */
-#include "overlap.h"
+ * gradients of the weights go back to where the weights came from. */
+#include "arguments.h"
+#include "routing/slots.h"
 #include "rows/formats.h"
 #include "rows/rows_sum.h"
-#include "run.h"
-#include "slots.h"
 #include "status.h"
 
-#include <inttypes.h>
+enum {
+    PERMUTED_TOKENS_GRAD,
+    PERMUTED_PROBS_GRAD,
+    SORTED_INDICES,
+    ROUTING_MAP,
+    TOKENS_GRAD,
+    PROBS_GRAD,
+    WEIGHTS_GRAD,
+    ARGUMENTS
+};
+
+#define FACT(argument)  MOETOKEN_FACT(argument)
+#define ARGUMENT(field) .name = #field, .offset = offsetof(moetoken_permute_grad_args, field)
+
+static const struct moetoken_argument arguments[ARGUMENTS] = {
+    [PERMUTED_TOKENS_GRAD] = {ARGUMENT(permuted_tokens_grad), .sizes = "RH",
+                              .types = MOETOKEN_TOKEN_LIKE, .required = {FACT(TOKENS_GRAD)},
+                              .read = {FACT(TOKENS_GRAD)}},
+    [PERMUTED_PROBS_GRAD] = {ARGUMENT(permuted_probs_grad), .sizes = "R",
+                             .types = MOETOKEN_TOKEN_LIKE,
+                             .required = {FACT(PROBS_GRAD), FACT(WEIGHTS_GRAD)},
+                             .read = {FACT(PROBS_GRAD), FACT(WEIGHTS_GRAD)},
+                             .goes_with = FACT(PERMUTED_TOKENS_GRAD)},
+    [SORTED_INDICES] = {ARGUMENT(sorted_indices), .sizes = "N", .types = MOETOKEN_INDEX_LIKE,
+                        .required = {MOETOKEN_FACT_ALWAYS}, .read = {MOETOKEN_FACT_ALWAYS}},
+    [ROUTING_MAP] = {ARGUMENT(routing_map), .sizes = "TE", .types = MOETOKEN_MAP_LIKE,
+                     .required = {FACT(PROBS_GRAD) | MOETOKEN_FACT_DROPLESS},
+                     .read = {FACT(PROBS_GRAD) | MOETOKEN_FACT_DROPLESS}},
+    [TOKENS_GRAD] = {ARGUMENT(tokens_grad), .sizes = "TH", .types = MOETOKEN_TOKEN_LIKE,
+                     .direction = MOETOKEN_OUTPUT, .same_type = FACT(PERMUTED_TOKENS_GRAD)},
+    [PROBS_GRAD] = {ARGUMENT(probs_grad), .sizes = "TE", .types = MOETOKEN_TOKEN_LIKE,
+                    .direction = MOETOKEN_OUTPUT, .same_type = FACT(PERMUTED_PROBS_GRAD)},
+    [WEIGHTS_GRAD] = {ARGUMENT(weights_grad), .sizes = "TK", .types = MOETOKEN_TOKEN_LIKE,
+                      .direction = MOETOKEN_OUTPUT, .same_type = FACT(PERMUTED_PROBS_GRAD)},
+};
+
+static const struct moetoken_table table = {arguments, ARGUMENTS,
+                                            sizeof(moetoken_permute_grad_args)};
+
+#define BY_MAP (FACT(PROBS_GRAD) | FACT(ROUTING_MAP))
+#define BY_IDS FACT(WEIGHTS_GRAD)
 
 struct call {
-    struct moetoken_view permuted_tokens_grad, permuted_probs_grad, sorted_indices, routing_map,
-        tokens_grad, probs_grad;
+    struct moetoken_call known; /* first: what the table says of the call */
+    moetoken_permute_grad_args args;
     struct moetoken_routing routing;
-    moetoken_options options;
+    const struct moetoken_view *weights_grad; /* probs_grad [T,E], weights_grad [T,K], or NULL */
 
     struct moetoken_slots slots;
     struct moetoken_run run;
@@ -23,140 +62,96 @@ struct call {
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static moetoken_status check_presence(const moetoken_permute_grad_args *args)
+static moetoken_status check_mode(struct call *call)
 {
-    const char *missing = NULL;
-    if (args->sorted_indices == NULL)
-        missing = "sorted_indices is NULL";
-    else if (args->tokens_grad == NULL && args->probs_grad == NULL)
-        missing = "tokens_grad and probs_grad are NULL, expected at least one output";
-    else if (args->tokens_grad && args->permuted_tokens_grad == NULL)
-        missing = "permuted_tokens_grad is NULL, expected a tensor as tokens_grad is given";
-    else if (args->probs_grad && args->permuted_probs_grad == NULL)
-        missing = "permuted_probs_grad is NULL, expected a tensor as probs_grad is given";
-    else if (args->probs_grad && !args->drop_and_pad && args->routing_map == NULL)
-        missing = "routing_map is NULL, expected a tensor as probs_grad is given";
-    return missing ? moetoken_fail(MOETOKEN_ERR_NULL, "%s", missing) : MOETOKEN_OK;
+    moetoken_call_set_mode(&call->known, call->args.drop_and_pad);
+    if (call->args.drop_and_pad && (call->known.facts & BY_IDS))
+        return moetoken_fail(MOETOKEN_ERR_OPTION,
+                             "drop_and_pad is set, expected false with a routing by expert ids");
+    return moetoken_call_check_spelling(&call->known, BY_MAP, BY_IDS);
 }
 
-static moetoken_status make_views(const moetoken_permute_grad_args *args, bool need_data,
-                                  struct call *call)
+static moetoken_status check_sizes(struct call *call)
 {
-    bool with_tokens = args->tokens_grad != NULL, with_probs = args->probs_grad != NULL;
-    const struct moetoken_argument arguments[] = {
-        {args->permuted_tokens_grad, &call->permuted_tokens_grad, "permuted_tokens_grad", 2,
-         MOETOKEN_TOKEN_LIKE, need_data && with_tokens},
-        {args->permuted_probs_grad, &call->permuted_probs_grad, "permuted_probs_grad", 1,
-         MOETOKEN_TOKEN_LIKE, need_data && with_probs},
-        {args->sorted_indices, &call->sorted_indices, "sorted_indices", 1, MOETOKEN_INDEX_LIKE,
-         need_data},
-        {args->routing_map, &call->routing_map, "routing_map", 2, MOETOKEN_MAP_LIKE,
-         need_data && with_probs && !args->drop_and_pad},
-        {args->tokens_grad, &call->tokens_grad, "tokens_grad", 2, MOETOKEN_TOKEN_LIKE, need_data},
-        {args->probs_grad, &call->probs_grad, "probs_grad", 2, MOETOKEN_TOKEN_LIKE, need_data},
-    };
-    return moetoken_views_make(arguments, (int)(sizeof arguments / sizeof arguments[0]));
-}
-
-static moetoken_status check_types(const struct call *call)
-{
-    const struct moetoken_view *tokens =
-        call->permuted_tokens_grad.given ? &call->permuted_tokens_grad : NULL;
-    moetoken_status status = MOETOKEN_OK;
-    if (tokens)
-        status = moetoken_view_check_same_type(&call->tokens_grad, tokens);
-    if (tokens && status == MOETOKEN_OK)
-        status = moetoken_view_check_probs_type(&call->permuted_probs_grad, tokens);
-    if (status == MOETOKEN_OK && call->probs_grad.given)
-        status = moetoken_view_check_same_type(&call->probs_grad, &call->permuted_probs_grad);
+    struct moetoken_call *known = &call->known;
+    moetoken_status status =
+        moetoken_call_set_size(known, 'T', call->args.tokens_num, "tokens_num");
+    if (status == MOETOKEN_OK)
+        status = moetoken_call_set_size(known, 'E', call->args.experts_num, "experts_num");
+    if (status == MOETOKEN_OK)
+        status = moetoken_call_check_sizes(known);
+    if (status == MOETOKEN_OK)
+        status = moetoken_call_check_slots(known);
     return status;
 }
 
-static moetoken_status check_shapes(const struct call *call)
+static void describe_routing(struct call *call)
 {
-    const struct moetoken_routing *routing = &call->routing;
-    const struct moetoken_size_check checks[] = {
-        {&call->permuted_probs_grad, 0, routing->rows_num, "R", "permuted_tokens_grad"},
-        {&call->routing_map, 0, routing->tokens_num, "T", "tokens_num"},
-        {&call->routing_map, 1, routing->experts_num, "E", "experts_num"},
-        {&call->tokens_grad, 0, routing->tokens_num, "T", "tokens_num"},
-        {&call->tokens_grad, 1, call->permuted_tokens_grad.shape[1], "H", "permuted_tokens_grad"},
-        {&call->probs_grad, 0, routing->tokens_num, "T", "tokens_num"},
-        {&call->probs_grad, 1, routing->experts_num, "E", "experts_num"},
+    const struct moetoken_call *known = &call->known;
+    bool padded = call->args.drop_and_pad, probs_grad = moetoken_call_given(known, PROBS_GRAD);
+    call->weights_grad = probs_grad                                 ? &known->view[PROBS_GRAD]
+                         : moetoken_call_given(known, WEIGHTS_GRAD) ? &known->view[WEIGHTS_GRAD]
+                                                                    : NULL;
+    call->routing = (struct moetoken_routing){
+        .row = padded ? NULL : &known->view[SORTED_INDICES],
+        .token = padded ? &known->view[SORTED_INDICES] : NULL,
+        .map = &known->view[ROUTING_MAP],
+        .tokens_num = moetoken_call_size(known, 'T'),
+        .slots_num = moetoken_call_size(known, 'N'),
+        .rows_num = moetoken_call_size(known, 'R'),
+        .experts_num = moetoken_call_size(known, 'E'),
+        .columns = probs_grad && padded ? MOETOKEN_COLUMNS_OF_ROW
+                   : probs_grad         ? MOETOKEN_COLUMNS_OF_MAP
+                   : call->weights_grad ? MOETOKEN_COLUMNS_COUNTED
+                                        : MOETOKEN_NO_COLUMNS,
+        .padded = padded,
+        .by_map = (known->facts & BY_MAP) != 0,
+        .tolerate_mismatch = (known->options.flags & MOETOKEN_TOLERATE_ROUTING_MISMATCH) != 0,
     };
-    if (routing->tokens_num < 0 || routing->experts_num < 0)
-        return moetoken_fail(MOETOKEN_ERR_SHAPE,
-                             "tokens_num = %" PRId64 " and experts_num = %" PRId64
-                             ", expected at least 0",
-                             routing->tokens_num, routing->experts_num);
-    return moetoken_check_sizes(checks, (int)(sizeof checks / sizeof checks[0]));
-}
-
-static moetoken_status check_outputs(const struct call *call)
-{
-    const struct moetoken_view *outputs[] = {&call->tokens_grad, &call->probs_grad};
-    const struct moetoken_view *inputs[] = {&call->permuted_tokens_grad, &call->permuted_probs_grad,
-                                            &call->sorted_indices, &call->routing_map};
-    return moetoken_overlap_check_all(outputs, 2, inputs, 4, NULL);
 }
 
 static moetoken_status check(const moetoken_permute_grad_args *args,
                              const moetoken_options *options, bool need_data, struct call *call)
 {
-    if (args == NULL)
-        return moetoken_fail(MOETOKEN_ERR_NULL, "args is NULL");
-    moetoken_status status =
-        moetoken_run_check_options(options, MOETOKEN_TOLERATE_ROUTING_MISMATCH, &call->options);
+    struct moetoken_call *known = &call->known;
+    moetoken_status status = moetoken_call_begin(known, &table, args, &call->args, options,
+                                                 MOETOKEN_TOLERATE_ROUTING_MISMATCH, need_data);
     if (status == MOETOKEN_OK)
-        status = check_presence(args);
+        status = check_mode(call);
     if (status == MOETOKEN_OK)
-        status = make_views(args, need_data, call);
+        status = moetoken_call_read_tensors(known, &call->args);
     if (status == MOETOKEN_OK)
-        status = check_types(call);
+        status = check_sizes(call);
     if (status != MOETOKEN_OK)
         return status;
-
-    const struct moetoken_view *per_row =
-        call->permuted_tokens_grad.given ? &call->permuted_tokens_grad : &call->permuted_probs_grad;
-    call->routing = (struct moetoken_routing){
-        .row = args->drop_and_pad ? NULL : &call->sorted_indices,
-        .token = args->drop_and_pad ? &call->sorted_indices : NULL,
-        .map = &call->routing_map,
-        .tokens_num = args->tokens_num,
-        .slots_num = call->sorted_indices.shape[0],
-        .rows_num = per_row->shape[0],
-        .experts_num = args->experts_num,
-        .with_experts = call->probs_grad.given,
-        .padded = args->drop_and_pad,
-        .tolerate_mismatch = (call->options.flags & MOETOKEN_TOLERATE_ROUTING_MISMATCH) != 0,
-    };
-    status = check_shapes(call);
+    describe_routing(call);
+    status = moetoken_routing_check(&call->routing);
     if (status == MOETOKEN_OK)
-        status = moetoken_routing_check(&call->routing);
-    if (status == MOETOKEN_OK)
-        status = check_outputs(call);
+        status =
+            moetoken_call_check_memory(known, call->routing.tokens_num, call->routing.slots_num);
     return status;
 }
 
-/* ---- probs ---------------------------------------------------------------------------------- */
+/* ---- weights -------------------------------------------------------------------------------- */
 
-/* Slots of one pair are neighbours: dropless slots have an expert each, and padded slots come in
+/* Slots of one column are neighbours: dropless slots have a column each, and padded slots come in
  * the order of their rows, which is that of experts. */
-static void scatter_probs(const struct call *call, int64_t token)
+static void scatter_weights_grad(const struct call *call, int64_t token)
 {
-    struct moetoken_expert_walk walk = moetoken_expert_walk_begin(&call->routing, token);
-    int type = (int)call->probs_grad.type;
-    int64_t expert = -1;
+    const struct moetoken_view *from = &call->known.view[PERMUTED_PROBS_GRAD];
+    struct moetoken_column_walk walk = moetoken_column_walk_begin(&call->routing, token);
+    int type = (int)from->type;
+    int64_t column = -1;
     double sum = 0;
-    moetoken_view_zero_row(&call->probs_grad, token);
+    moetoken_view_zero_row(call->weights_grad, token);
     for (int64_t s = call->slots.start[token]; s < call->slots.start[token + 1]; s++) {
-        int64_t row = call->slots.row[s], next = moetoken_expert_walk_next(&walk, row);
+        int64_t row = call->slots.row[s], next = moetoken_column_walk_next(&walk, row);
         if (row < 0 || next < 0)
             continue;
-        double grad = element_load(type, moetoken_view_at(&call->permuted_probs_grad, row, 0));
-        sum = next == expert ? sum + grad : grad;
-        expert = next;
-        element_store(type, moetoken_view_at(&call->probs_grad, token, expert), sum);
+        double grad = element_load(type, moetoken_view_at(from, row, 0));
+        sum = next == column ? sum + grad : grad;
+        column = next;
+        element_store(type, moetoken_view_at(call->weights_grad, token, column), sum);
     }
 }
 
@@ -170,18 +165,18 @@ struct token_slots {
 static bool list_rows(const void *context, int64_t *position, struct moetoken_addends *addends)
 {
     const struct token_slots *slots = context;
+    const struct moetoken_view *in = &slots->call->known.view[PERMUTED_TOKENS_GRAD];
     const int64_t *row = slots->call->slots.row + slots->begin;
     for (; *position < slots->count && !moetoken_addends_are_full(addends); ++*position)
         if (row[*position] >= 0)
-            moetoken_addends_add(
-                addends, moetoken_view_at(&slots->call->permuted_tokens_grad, row[*position], 0),
-                1);
+            moetoken_addends_add(addends, moetoken_view_at(in, row[*position], 0), 1);
     return *position < slots->count;
 }
 
 static void sum_token(const struct call *call, int64_t token)
 {
-    const struct moetoken_view *in = &call->permuted_tokens_grad, *out = &call->tokens_grad;
+    const struct moetoken_view *in = &call->known.view[PERMUTED_TOKENS_GRAD];
+    const struct moetoken_view *out = &call->known.view[TOKENS_GRAD];
     int64_t begin = call->slots.start[token], end = call->slots.start[token + 1];
     struct token_slots slots = {call, begin, end - begin};
     struct moetoken_rows rows = {
@@ -202,20 +197,11 @@ static void move_tokens(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
     for (int64_t t = first; t < end; t++) {
-        if (call->probs_grad.given)
-            scatter_probs(call, t);
-        if (call->tokens_grad.given)
+        if (call->weights_grad)
+            scatter_weights_grad(call, t);
+        if (call->known.view[TOKENS_GRAD].given)
             sum_token(call, t);
     }
-}
-
-static void plan(struct call *call)
-{
-    const struct moetoken_view *in = &call->permuted_tokens_grad, *out = &call->tokens_grad;
-    const struct moetoken_view *moved[] = {in, out};
-    bool unit = !out->given || (moetoken_view_is_unit(in) && moetoken_view_is_unit(out));
-    moetoken_run_plan(&call->options, moetoken_views_bytes(moved, 2),
-                      moetoken_views_bytes(&moved[1], 1), unit, false, &call->run);
 }
 
 /* ---- the operator --------------------------------------------------------------------------- */
@@ -234,8 +220,8 @@ moetoken_status moetoken_permute_grad(const moetoken_permute_grad_args *args,
     moetoken_status status = check(args, options, true, &call);
     if (status != MOETOKEN_OK)
         return status;
-    plan(&call);
-    status = moetoken_slots_open(&call.routing, &call.options, &call.run, &call.slots);
+    moetoken_call_plan(&call.known, &call.run);
+    status = moetoken_slots_open(&call.routing, &call.known.options, &call.run, &call.slots);
     if (status == MOETOKEN_OK)
         moetoken_run_ranges(&call.run, call.routing.tokens_num, move_tokens, &call);
     moetoken_slots_close(&call.slots);
