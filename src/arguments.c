@@ -47,29 +47,18 @@ static const DLTensor *tensor_of(const struct moetoken_argument *argument, const
     return tensor;
 }
 
-moetoken_status moetoken_call_begin(struct moetoken_call *call, const struct moetoken_table *table,
-                                    const void *args, void *taken, const moetoken_options *options,
-                                    uint32_t flags_taken, bool need_data)
+/* What is given, and the mode. */
+static unsigned find_facts(const struct moetoken_table *table, const char *args, uint32_t flags)
 {
-    call->table = table;
-    call->facts = MOETOKEN_FACT_ALWAYS;
-    call->need_data = need_data;
-    moetoken_status status = take_args(args, taken, table->args_size);
-    if (status == MOETOKEN_OK)
-        status = moetoken_run_check_options(options, flags_taken, &call->options);
-    if (status != MOETOKEN_OK)
-        return status;
+    unsigned facts = FACT_ALWAYS;
+    bool padded;
+    memcpy(&padded, args + table->drop_and_pad_offset, sizeof padded);
     for (int i = 0; i < table->count; i++)
-        if (tensor_of(&table->arguments[i], taken))
-            call->facts |= MOETOKEN_FACT(i);
-    return MOETOKEN_OK;
-}
-
-void moetoken_call_set_mode(struct moetoken_call *call, bool drop_and_pad)
-{
-    call->facts |= drop_and_pad ? MOETOKEN_FACT_PADDED : MOETOKEN_FACT_DROPLESS;
-    if (drop_and_pad && (call->options.flags & MOETOKEN_MASK_FILL_SLOTS))
-        call->facts |= MOETOKEN_FACT_MASKED;
+        if (tensor_of(&table->arguments[i], args))
+            facts |= FACT(i);
+    facts |= facts & table->by_ids ? FACT_BY_IDS : FACT_BY_MAP;
+    facts |= padded ? FACT_PADDED : FACT_DROPLESS;
+    return padded && (flags & MOETOKEN_MASK_FILL_SLOTS) ? facts | FACT_MASKED : facts;
 }
 
 /* ---- presence ------------------------------------------------------------------------------- */
@@ -88,16 +77,16 @@ static unsigned case_that_holds(const unsigned *cases, unsigned facts)
 static moetoken_status fail_missing(const struct moetoken_table *table, const char *name,
                                     unsigned required)
 {
-    if (required == MOETOKEN_FACT_ALWAYS)
+    if (required == FACT_ALWAYS)
         return moetoken_fail(MOETOKEN_ERR_NULL, "%s is NULL", name);
     for (int i = 0; i < table->count; i++)
-        if (required & MOETOKEN_FACT(i))
+        if (required & FACT(i))
             return moetoken_fail(MOETOKEN_ERR_NULL, "%s is NULL, expected a tensor as %s is given",
                                  name, table->arguments[i].name);
     return moetoken_fail(MOETOKEN_ERR_NULL, "%s is NULL, expected a tensor as %s", name,
-                         required & MOETOKEN_FACT_MASKED   ? "MOETOKEN_MASK_FILL_SLOTS is set"
-                         : required & MOETOKEN_FACT_PADDED ? "drop_and_pad is set"
-                                                           : "expert_ids is not given");
+                         required & FACT_MASKED   ? "MOETOKEN_MASK_FILL_SLOTS is set"
+                         : required & FACT_PADDED ? "drop_and_pad is set"
+                                                  : "expert_ids is not given");
 }
 
 /* "a, b and c are NULL, expected at least one output" */
@@ -127,7 +116,7 @@ static moetoken_status check_presence(const struct moetoken_call *call)
     bool any_output = false;
     for (int i = 0; i < table->count; i++) {
         const struct moetoken_argument *argument = &table->arguments[i];
-        bool given = call->facts & MOETOKEN_FACT(i);
+        bool given = call->facts & FACT(i);
         unsigned required = case_that_holds(argument->required, call->facts);
         if (required && !given)
             return fail_missing(table, argument->name, required);
@@ -142,29 +131,35 @@ static unsigned find_used(const struct moetoken_call *call)
     unsigned used = 0;
     for (int i = 0; i < call->table->count; i++) {
         const struct moetoken_argument *argument = &call->table->arguments[i];
-        if ((call->facts & MOETOKEN_FACT(i)) && (argument->direction == MOETOKEN_OUTPUT ||
-                                                 case_that_holds(argument->read, call->facts)))
-            used |= MOETOKEN_FACT(i);
+        if ((call->facts & FACT(i)) && (argument->direction == MOETOKEN_OUTPUT ||
+                                        case_that_holds(argument->read, call->facts)))
+            used |= FACT(i);
     }
     return used;
 }
 
-moetoken_status moetoken_call_check_spelling(const struct moetoken_call *call, unsigned by_map,
-                                             unsigned by_ids)
+static const char *first_name(const struct moetoken_call *call, unsigned set)
 {
-    const struct moetoken_table *table = call->table;
-    const char *map_name = NULL, *ids_name = NULL;
-    for (int i = table->count - 1; i >= 0; i--) {
-        if (call->facts & by_map & MOETOKEN_FACT(i))
-            map_name = table->arguments[i].name;
-        if (call->facts & by_ids & MOETOKEN_FACT(i))
-            ids_name = table->arguments[i].name;
-    }
-    if (map_name == NULL || ids_name == NULL)
-        return MOETOKEN_OK;
-    return moetoken_fail(MOETOKEN_ERR_OPTION,
-                         "%s and %s are given, expected a routing either by map or by expert ids",
-                         map_name, ids_name);
+    for (int i = 0; i < call->table->count; i++)
+        if (call->facts & set & FACT(i))
+            return call->table->arguments[i].name;
+    return NULL;
+}
+
+/* Not both spellings at once, and padded only by map. */
+static moetoken_status check_spelling(const struct moetoken_call *call)
+{
+    const char *map_name = first_name(call, call->table->by_map);
+    const char *ids_name = first_name(call, call->table->by_ids);
+    if (ids_name && map_name)
+        return moetoken_fail(
+            MOETOKEN_ERR_OPTION,
+            "%s and %s are given, expected a routing either by map or by expert ids", map_name,
+            ids_name);
+    if (ids_name && (call->facts & FACT_PADDED))
+        return moetoken_fail(MOETOKEN_ERR_OPTION,
+                             "drop_and_pad is set, expected false as %s is given", ids_name);
+    return MOETOKEN_OK;
 }
 
 /* ---- views and types ------------------------------------------------------------------------ */
@@ -177,7 +172,7 @@ static moetoken_status make_views(struct moetoken_call *call, const void *args)
         const struct moetoken_argument *argument = &call->table->arguments[i];
         call->view[i].name = argument->name;
         status = moetoken_view_make(tensor_of(argument, args), (int)strlen(argument->sizes),
-                                    argument->types, call->need_data && (used & MOETOKEN_FACT(i)),
+                                    argument->types, call->need_data && (used & FACT(i)),
                                     &call->view[i]);
     }
     return status;
@@ -187,7 +182,7 @@ static moetoken_status make_views(struct moetoken_call *call, const void *args)
 static const struct moetoken_view *first_given(const struct moetoken_call *call, unsigned set)
 {
     for (int i = 0; i < call->table->count; i++)
-        if (set & call->facts & MOETOKEN_FACT(i))
+        if (set & call->facts & FACT(i))
             return &call->view[i];
     return NULL;
 }
@@ -207,11 +202,23 @@ static moetoken_status check_types(const struct moetoken_call *call)
     return status;
 }
 
-moetoken_status moetoken_call_read_tensors(struct moetoken_call *call, const void *args)
+moetoken_status moetoken_call_read(struct moetoken_call *call, const struct moetoken_table *table,
+                                   const void *args, void *taken, const moetoken_options *options,
+                                   bool need_data)
 {
-    moetoken_status status = check_presence(call);
+    call->table = table;
+    call->need_data = need_data;
+    moetoken_status status = take_args(args, taken, table->args_size);
     if (status == MOETOKEN_OK)
-        status = make_views(call, args);
+        status = moetoken_run_check_options(options, table->flags_taken, &call->options);
+    if (status != MOETOKEN_OK)
+        return status;
+    call->facts = find_facts(table, taken, call->options.flags);
+    status = check_spelling(call);
+    if (status == MOETOKEN_OK)
+        status = check_presence(call);
+    if (status == MOETOKEN_OK)
+        status = make_views(call, taken);
     if (status == MOETOKEN_OK)
         status = check_types(call);
     return status;
@@ -279,7 +286,7 @@ static moetoken_status check_output(const struct moetoken_call *call, int i)
     for (int j = 0; j < call->table->count && status == MOETOKEN_OK; j++) {
         if (j == i || (j < i && arguments[j].direction == MOETOKEN_OUTPUT))
             continue;
-        if ((arguments[i].may_replace & MOETOKEN_FACT(j)) &&
+        if ((arguments[i].may_replace & FACT(j)) &&
             moetoken_views_are_same(&call->view[i], &call->view[j]))
             continue;
         status = moetoken_overlap_check(&call->view[i], &call->view[j]);
@@ -310,7 +317,7 @@ static int64_t count_bytes(const struct moetoken_call *call, unsigned arguments)
     int64_t total = 0;
     for (int i = 0; i < call->table->count; i++) {
         const struct moetoken_view *view = &call->view[i];
-        if ((arguments & MOETOKEN_FACT(i)) &&
+        if ((arguments & FACT(i)) &&
             __builtin_add_overflow(total, view->shape[0] * view->shape[1] * view->size, &total))
             return INT64_MAX;
     }
@@ -322,7 +329,7 @@ static bool is_in_place(const struct moetoken_call *call, int output)
 {
     unsigned replaced = call->table->arguments[output].may_replace;
     for (int i = 0; i < call->table->count; i++)
-        if (call->view[i].given && (replaced & MOETOKEN_FACT(i)) &&
+        if (call->view[i].given && (replaced & FACT(i)) &&
             call->view[i].data == call->view[output].data)
             return true;
     return false;
@@ -334,11 +341,11 @@ void moetoken_call_plan(const struct moetoken_call *call, struct moetoken_run *r
     bool unit = true, in_place = false;
     for (int i = 0; i < call->table->count; i++) {
         const struct moetoken_argument *argument = &call->table->arguments[i];
-        if (!(used & MOETOKEN_FACT(i)) || argument->sizes[1] != 'H')
+        if (!(used & FACT(i)) || argument->sizes[1] != 'H')
             continue;
         unit &= moetoken_view_is_unit(&call->view[i]);
         if (argument->direction == MOETOKEN_OUTPUT) {
-            rows_written |= MOETOKEN_FACT(i);
+            rows_written |= FACT(i);
             in_place |= is_in_place(call, i);
         }
     }

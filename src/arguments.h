@@ -13,13 +13,13 @@
 #define MOETOKEN_ARGUMENTS_MAX 16
 
 /* Facts about a call, as bits: bit i says that argument i of the table is given; the others: */
-#define MOETOKEN_FACT(argument) (1u << (argument))
-#define MOETOKEN_FACT_ALWAYS    (1u << 31)
-#define MOETOKEN_FACT_PADDED    (1u << 30) /* drop_and_pad */
-#define MOETOKEN_FACT_DROPLESS  (1u << 29)
-#define MOETOKEN_FACT_MASKED    (1u << 28) /* drop_and_pad with MOETOKEN_MASK_FILL_SLOTS */
-#define MOETOKEN_FACT_BY_MAP    (1u << 27) /* not by expert ids */
-#define MOETOKEN_FACT_BY_IDS    (1u << 26) /* by expert ids */
+#define FACT(argument) (1u << (argument))
+#define FACT_ALWAYS    (1u << 31)
+#define FACT_PADDED    (1u << 30) /* drop_and_pad */
+#define FACT_DROPLESS  (1u << 29)
+#define FACT_MASKED    (1u << 28) /* drop_and_pad with MOETOKEN_MASK_FILL_SLOTS */
+#define FACT_BY_MAP    (1u << 27) /* not by expert ids */
+#define FACT_BY_IDS    (1u << 26) /* by expert ids */
 
 #define MOETOKEN_CASES_MAX 3
 
@@ -44,10 +44,19 @@ struct moetoken_argument {
     unsigned may_replace; /* an output that may be the very buffer of this argument */
 };
 
+/* The beginning of a line for an input, and for an output. */
+#define INPUT(args, field, letters, type_set)                                                      \
+    .name = #field, .offset = offsetof(args, field), .sizes = letters, .types = type_set
+#define OUTPUT(args, field, letters, type_set)                                                     \
+    INPUT(args, field, letters, type_set), .direction = MOETOKEN_OUTPUT
+
 struct moetoken_table {
     const struct moetoken_argument *arguments;
     int count;
-    size_t args_size; /* of the argument struct */
+    size_t args_size;           /* of the argument struct */
+    size_t drop_and_pad_offset; /* of the bool in it */
+    uint32_t flags_taken;
+    unsigned by_map, by_ids; /* arguments that belong to one spelling of a routing alone */
 };
 
 /* The size that a letter stands for, and the argument that it comes from. */
@@ -67,22 +76,12 @@ struct moetoken_call {
 };
 
 /* Copies the caller's argument struct, whose first member is its size, into `taken`, the struct as
- * this version has it, and the options into call->options, checked against the flags that the
- * operator takes. Sets the facts that tensors are given. need_data: the call will run. */
-moetoken_status moetoken_call_begin(struct moetoken_call *call, const struct moetoken_table *table,
-                                    const void *args, void *taken, const moetoken_options *options,
-                                    uint32_t flags_taken, bool need_data);
-
-/* Adds the facts that follow from drop_and_pad and the flags. */
-void moetoken_call_set_mode(struct moetoken_call *call, bool drop_and_pad);
-
-/* Whether all tensors are given that must be, their descriptions and types. All facts have been
- * set. Fills call->view. */
-moetoken_status moetoken_call_read_tensors(struct moetoken_call *call, const void *args);
-
-/* Facts that cannot be had together: MOETOKEN_ERR_OPTION when something of each set is given. */
-moetoken_status moetoken_call_check_spelling(const struct moetoken_call *call, unsigned by_map,
-                                             unsigned by_ids);
+ * this version has it, and the options into call->options; checks the options, that the spelling of
+ * the routing is one, that all tensors are given that must be, their descriptions and types. Fills
+ * in facts and views. need_data: the call will run. */
+moetoken_status moetoken_call_read(struct moetoken_call *call, const struct moetoken_table *table,
+                                   const void *args, void *taken, const moetoken_options *options,
+                                   bool need_data);
 
 /* A letter's size that comes from elsewhere than a tensor. MOETOKEN_ERR_SHAPE when it is negative.
  */

@@ -10,6 +10,10 @@
 
 #include <inttypes.h>
 
+#define IN(field, letters, types)  INPUT(moetoken_permute_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_permute_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
 enum {
     TOKENS,
     EXPERT_IDS,
@@ -24,40 +28,39 @@ enum {
     ARGUMENTS
 };
 
-#define FACT(argument)  MOETOKEN_FACT(argument)
-#define ARGUMENT(field) .name = #field, .offset = offsetof(moetoken_permute_args, field)
-
 static const struct moetoken_argument arguments[ARGUMENTS] = {
-    [TOKENS] = {ARGUMENT(tokens), .sizes = "TH", .types = MOETOKEN_TOKEN_LIKE,
-                .required = {MOETOKEN_FACT_BY_MAP, FACT(PERMUTED_TOKENS)},
-                .read = {FACT(PERMUTED_TOKENS)}},
-    [EXPERT_IDS] = {ARGUMENT(expert_ids), .sizes = "TK", .types = MOETOKEN_INDEX_LIKE,
+    [TOKENS] = {IN(tokens, "TH", MOETOKEN_TOKEN_LIKE),
+                .required = {FACT_BY_MAP, FACT(PERMUTED_TOKENS)}, .read = {FACT(PERMUTED_TOKENS)}},
+    [EXPERT_IDS] = {IN(expert_ids, "TK", MOETOKEN_INDEX_LIKE),
                     .required = {FACT(WEIGHTS), FACT(SOURCE_SLOTS), FACT(ROWS_PER_EXPERT)},
-                    .read = {MOETOKEN_FACT_ALWAYS}},
-    [ROUTING_MAP] = {ARGUMENT(routing_map), .sizes = "TE", .types = MOETOKEN_MAP_LIKE,
-                     .required = {MOETOKEN_FACT_BY_MAP}, .read = {MOETOKEN_FACT_ALWAYS}},
-    [PROBS] = {ARGUMENT(probs), .sizes = "TE", .types = MOETOKEN_TOKEN_LIKE,
-               .required = {FACT(PERMUTED_PROBS) | MOETOKEN_FACT_BY_MAP},
-               .read = {FACT(PERMUTED_PROBS)}, .goes_with = FACT(TOKENS)},
-    [WEIGHTS] = {ARGUMENT(weights), .sizes = "TK", .types = MOETOKEN_TOKEN_LIKE,
-                 .required = {FACT(PERMUTED_PROBS) | MOETOKEN_FACT_BY_IDS},
-                 .read = {FACT(PERMUTED_PROBS)}, .goes_with = FACT(TOKENS)},
-    [PERMUTED_TOKENS] = {ARGUMENT(permuted_tokens), .sizes = "RH", .types = MOETOKEN_TOKEN_LIKE,
-                         .direction = MOETOKEN_OUTPUT, .same_type = FACT(TOKENS)},
-    [PERMUTED_PROBS] = {ARGUMENT(permuted_probs), .sizes = "R", .types = MOETOKEN_TOKEN_LIKE,
-                        .direction = MOETOKEN_OUTPUT, .same_type = FACT(PROBS) | FACT(WEIGHTS)},
-    [SORTED_INDICES] = {ARGUMENT(sorted_indices), .sizes = "N", .types = MOETOKEN_INDEX_LIKE,
-                        .direction = MOETOKEN_OUTPUT},
-    [SOURCE_SLOTS] = {ARGUMENT(source_slots), .sizes = "R", .types = MOETOKEN_INDEX_LIKE,
-                      .direction = MOETOKEN_OUTPUT},
-    [ROWS_PER_EXPERT] = {ARGUMENT(rows_per_expert), .sizes = "L", .types = 1u << MOETOKEN_I64,
-                         .direction = MOETOKEN_OUTPUT},
+                    .read = {FACT_ALWAYS}},
+    [ROUTING_MAP] = {IN(routing_map, "TE", MOETOKEN_MAP_LIKE), .required = {FACT_BY_MAP},
+                     .read = {FACT_ALWAYS}},
+    [PROBS] = {IN(probs, "TE", MOETOKEN_TOKEN_LIKE),
+               .required = {FACT(PERMUTED_PROBS) | FACT_BY_MAP}, .read = {FACT(PERMUTED_PROBS)},
+               .goes_with = FACT(TOKENS)},
+    [WEIGHTS] = {IN(weights, "TK", MOETOKEN_TOKEN_LIKE),
+                 .required = {FACT(PERMUTED_PROBS) | FACT_BY_IDS}, .read = {FACT(PERMUTED_PROBS)},
+                 .goes_with = FACT(TOKENS)},
+    [PERMUTED_TOKENS] = {OUT(permuted_tokens, "RH", MOETOKEN_TOKEN_LIKE),
+                         .same_type = FACT(TOKENS)},
+    [PERMUTED_PROBS] = {OUT(permuted_probs, "R", MOETOKEN_TOKEN_LIKE),
+                        .same_type = FACT(PROBS) | FACT(WEIGHTS)},
+    [SORTED_INDICES] = {OUT(sorted_indices, "N", MOETOKEN_INDEX_LIKE)},
+    [SOURCE_SLOTS] = {OUT(source_slots, "R", MOETOKEN_INDEX_LIKE)},
+    [ROWS_PER_EXPERT] = {OUT(rows_per_expert, "L", 1u << MOETOKEN_I64)},
 };
+/* clang-format on */
 
-static const struct moetoken_table table = {arguments, ARGUMENTS, sizeof(moetoken_permute_args)};
-
-#define BY_MAP (FACT(ROUTING_MAP) | FACT(PROBS))
-#define BY_IDS (FACT(EXPERT_IDS) | FACT(WEIGHTS) | FACT(SOURCE_SLOTS) | FACT(ROWS_PER_EXPERT))
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_permute_args),
+    .drop_and_pad_offset = offsetof(moetoken_permute_args, drop_and_pad),
+    .flags_taken = 0,
+    .by_map = FACT(ROUTING_MAP) | FACT(PROBS),
+    .by_ids = FACT(EXPERT_IDS) | FACT(WEIGHTS) | FACT(SOURCE_SLOTS) | FACT(ROWS_PER_EXPERT),
+};
 
 struct call {
     struct moetoken_call known; /* first: what the table says of the call */
@@ -84,21 +87,12 @@ static moetoken_status refuse_number(const char *name, int64_t value, const char
 }
 
 /* Numbers of the other spelling must be zero, as tensors of it must be NULL. */
-static moetoken_status check_mode(struct call *call)
+static moetoken_status check_numbers(const struct call *call)
 {
     const moetoken_permute_args *args = &call->args;
-    call->by_ids = args->expert_ids != NULL;
-    call->padded = args->drop_and_pad;
-    call->known.facts |= call->by_ids ? MOETOKEN_FACT_BY_IDS : MOETOKEN_FACT_BY_MAP;
-    moetoken_call_set_mode(&call->known, call->padded);
-    if (call->by_ids && call->padded)
-        return moetoken_fail(MOETOKEN_ERR_OPTION,
-                             "drop_and_pad is set, expected false with a routing by expert ids");
-    moetoken_status status = moetoken_call_check_spelling(&call->known, BY_MAP, BY_IDS);
-    if (status == MOETOKEN_OK && call->by_ids)
+    if (call->by_ids)
         return refuse_number("num_out_tokens", args->num_out_tokens, "expert ids");
-    if (status == MOETOKEN_OK)
-        status = refuse_number("experts_num", args->experts_num, "map");
+    moetoken_status status = refuse_number("experts_num", args->experts_num, "map");
     if (status == MOETOKEN_OK)
         status = refuse_number("expert_begin", args->expert_begin, "map");
     if (status == MOETOKEN_OK)
@@ -218,11 +212,11 @@ static moetoken_status check(const moetoken_permute_args *args, const moetoken_o
 {
     struct moetoken_call *known = &call->known;
     moetoken_status status =
-        moetoken_call_begin(known, &table, args, &call->args, options, 0, need_data);
+        moetoken_call_read(known, &table, args, &call->args, options, need_data);
+    call->by_ids = (known->facts & FACT_BY_IDS) != 0;
+    call->padded = call->args.drop_and_pad;
     if (status == MOETOKEN_OK)
-        status = check_mode(call);
-    if (status == MOETOKEN_OK)
-        status = moetoken_call_read_tensors(known, &call->args);
+        status = check_numbers(call);
     if (status == MOETOKEN_OK)
         status = check_sizes(call);
     if (status != MOETOKEN_OK)

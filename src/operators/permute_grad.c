@@ -2,12 +2,15 @@
  *
  * The rows of a token's slots are added by the kernels that unpermute uses, with weights of 1; the
  * gradients of the weights go back to where the weights came from. */
-#include "arguments.h"
-#include "routing/slots.h"
+#include "operators/resolve.h"
 #include "rows/formats.h"
 #include "rows/rows_sum.h"
 #include "status.h"
 
+#define IN(field, letters, types)  INPUT(moetoken_permute_grad_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_permute_grad_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
 enum {
     PERMUTED_TOKENS_GRAD,
     PERMUTED_PROBS_GRAD,
@@ -19,36 +22,36 @@ enum {
     ARGUMENTS
 };
 
-#define FACT(argument)  MOETOKEN_FACT(argument)
-#define ARGUMENT(field) .name = #field, .offset = offsetof(moetoken_permute_grad_args, field)
-
 static const struct moetoken_argument arguments[ARGUMENTS] = {
-    [PERMUTED_TOKENS_GRAD] = {ARGUMENT(permuted_tokens_grad), .sizes = "RH",
-                              .types = MOETOKEN_TOKEN_LIKE, .required = {FACT(TOKENS_GRAD)},
-                              .read = {FACT(TOKENS_GRAD)}},
-    [PERMUTED_PROBS_GRAD] = {ARGUMENT(permuted_probs_grad), .sizes = "R",
-                             .types = MOETOKEN_TOKEN_LIKE,
+    [PERMUTED_TOKENS_GRAD] = {IN(permuted_tokens_grad, "RH", MOETOKEN_TOKEN_LIKE),
+                              .required = {FACT(TOKENS_GRAD)}, .read = {FACT(TOKENS_GRAD)}},
+    [PERMUTED_PROBS_GRAD] = {IN(permuted_probs_grad, "R", MOETOKEN_TOKEN_LIKE),
                              .required = {FACT(PROBS_GRAD), FACT(WEIGHTS_GRAD)},
                              .read = {FACT(PROBS_GRAD), FACT(WEIGHTS_GRAD)},
                              .goes_with = FACT(PERMUTED_TOKENS_GRAD)},
-    [SORTED_INDICES] = {ARGUMENT(sorted_indices), .sizes = "N", .types = MOETOKEN_INDEX_LIKE,
-                        .required = {MOETOKEN_FACT_ALWAYS}, .read = {MOETOKEN_FACT_ALWAYS}},
-    [ROUTING_MAP] = {ARGUMENT(routing_map), .sizes = "TE", .types = MOETOKEN_MAP_LIKE,
-                     .required = {FACT(PROBS_GRAD) | MOETOKEN_FACT_DROPLESS},
-                     .read = {FACT(PROBS_GRAD) | MOETOKEN_FACT_DROPLESS}},
-    [TOKENS_GRAD] = {ARGUMENT(tokens_grad), .sizes = "TH", .types = MOETOKEN_TOKEN_LIKE,
-                     .direction = MOETOKEN_OUTPUT, .same_type = FACT(PERMUTED_TOKENS_GRAD)},
-    [PROBS_GRAD] = {ARGUMENT(probs_grad), .sizes = "TE", .types = MOETOKEN_TOKEN_LIKE,
-                    .direction = MOETOKEN_OUTPUT, .same_type = FACT(PERMUTED_PROBS_GRAD)},
-    [WEIGHTS_GRAD] = {ARGUMENT(weights_grad), .sizes = "TK", .types = MOETOKEN_TOKEN_LIKE,
-                      .direction = MOETOKEN_OUTPUT, .same_type = FACT(PERMUTED_PROBS_GRAD)},
+    [SORTED_INDICES] = {IN(sorted_indices, "N", MOETOKEN_INDEX_LIKE), .required = {FACT_ALWAYS},
+                        .read = {FACT_ALWAYS}},
+    [ROUTING_MAP] = {IN(routing_map, "TE", MOETOKEN_MAP_LIKE),
+                     .required = {FACT(PROBS_GRAD) | FACT_DROPLESS},
+                     .read = {FACT(PROBS_GRAD) | FACT_DROPLESS}},
+    [TOKENS_GRAD] = {OUT(tokens_grad, "TH", MOETOKEN_TOKEN_LIKE),
+                     .same_type = FACT(PERMUTED_TOKENS_GRAD)},
+    [PROBS_GRAD] = {OUT(probs_grad, "TE", MOETOKEN_TOKEN_LIKE),
+                    .same_type = FACT(PERMUTED_PROBS_GRAD)},
+    [WEIGHTS_GRAD] = {OUT(weights_grad, "TK", MOETOKEN_TOKEN_LIKE),
+                      .same_type = FACT(PERMUTED_PROBS_GRAD)},
 };
+/* clang-format on */
 
-static const struct moetoken_table table = {arguments, ARGUMENTS,
-                                            sizeof(moetoken_permute_grad_args)};
-
-#define BY_MAP (FACT(PROBS_GRAD) | FACT(ROUTING_MAP))
-#define BY_IDS FACT(WEIGHTS_GRAD)
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_permute_grad_args),
+    .drop_and_pad_offset = offsetof(moetoken_permute_grad_args, drop_and_pad),
+    .flags_taken = MOETOKEN_TOLERATE_ROUTING_MISMATCH,
+    .by_map = FACT(PROBS_GRAD) | FACT(ROUTING_MAP),
+    .by_ids = FACT(WEIGHTS_GRAD),
+};
 
 struct call {
     struct moetoken_call known; /* first: what the table says of the call */
@@ -61,15 +64,6 @@ struct call {
 };
 
 /* ---- check ---------------------------------------------------------------------------------- */
-
-static moetoken_status check_mode(struct call *call)
-{
-    moetoken_call_set_mode(&call->known, call->args.drop_and_pad);
-    if (call->args.drop_and_pad && (call->known.facts & BY_IDS))
-        return moetoken_fail(MOETOKEN_ERR_OPTION,
-                             "drop_and_pad is set, expected false with a routing by expert ids");
-    return moetoken_call_check_spelling(&call->known, BY_MAP, BY_IDS);
-}
 
 static moetoken_status check_sizes(struct call *call)
 {
@@ -85,51 +79,19 @@ static moetoken_status check_sizes(struct call *call)
     return status;
 }
 
-static void describe_routing(struct call *call)
-{
-    const struct moetoken_call *known = &call->known;
-    bool padded = call->args.drop_and_pad, probs_grad = moetoken_call_given(known, PROBS_GRAD);
-    call->weights_grad = probs_grad                                 ? &known->view[PROBS_GRAD]
-                         : moetoken_call_given(known, WEIGHTS_GRAD) ? &known->view[WEIGHTS_GRAD]
-                                                                    : NULL;
-    call->routing = (struct moetoken_routing){
-        .row = padded ? NULL : &known->view[SORTED_INDICES],
-        .token = padded ? &known->view[SORTED_INDICES] : NULL,
-        .map = &known->view[ROUTING_MAP],
-        .tokens_num = moetoken_call_size(known, 'T'),
-        .slots_num = moetoken_call_size(known, 'N'),
-        .rows_num = moetoken_call_size(known, 'R'),
-        .experts_num = moetoken_call_size(known, 'E'),
-        .columns = probs_grad && padded ? MOETOKEN_COLUMNS_OF_ROW
-                   : probs_grad         ? MOETOKEN_COLUMNS_OF_MAP
-                   : call->weights_grad ? MOETOKEN_COLUMNS_COUNTED
-                                        : MOETOKEN_NO_COLUMNS,
-        .padded = padded,
-        .by_map = (known->facts & BY_MAP) != 0,
-        .tolerate_mismatch = (known->options.flags & MOETOKEN_TOLERATE_ROUTING_MISMATCH) != 0,
-    };
-}
-
 static moetoken_status check(const moetoken_permute_grad_args *args,
                              const moetoken_options *options, bool need_data, struct call *call)
 {
-    struct moetoken_call *known = &call->known;
-    moetoken_status status = moetoken_call_begin(known, &table, args, &call->args, options,
-                                                 MOETOKEN_TOLERATE_ROUTING_MISMATCH, need_data);
-    if (status == MOETOKEN_OK)
-        status = check_mode(call);
-    if (status == MOETOKEN_OK)
-        status = moetoken_call_read_tensors(known, &call->args);
+    const struct moetoken_routing_arguments routing = {SORTED_INDICES, -1, ROUTING_MAP, PROBS_GRAD,
+                                                       WEIGHTS_GRAD};
+    moetoken_status status =
+        moetoken_call_read(&call->known, &table, args, &call->args, options, need_data);
     if (status == MOETOKEN_OK)
         status = check_sizes(call);
     if (status != MOETOKEN_OK)
         return status;
-    describe_routing(call);
-    status = moetoken_routing_check(&call->routing);
-    if (status == MOETOKEN_OK)
-        status =
-            moetoken_call_check_memory(known, call->routing.tokens_num, call->routing.slots_num);
-    return status;
+    call->weights_grad = moetoken_either_given(&call->known, PROBS_GRAD, WEIGHTS_GRAD);
+    return moetoken_resolve_routing(&call->known, &routing, false, &call->routing);
 }
 
 /* ---- weights -------------------------------------------------------------------------------- */

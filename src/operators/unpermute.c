@@ -2,13 +2,16 @@
  *
  * One token at a time: the weights of its slots are looked up once, then a kernel adds the rows of
  * all its slots, and the residual and bias rows with them, in one pass over the token's row. */
-#include "arguments.h"
+#include "operators/resolve.h"
 #include "routing/expert_ids.h"
-#include "routing/slots.h"
 #include "rows/formats.h"
 #include "rows/rows_sum.h"
 #include "status.h"
 
+#define IN(field, letters, types)  INPUT(moetoken_unpermute_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_unpermute_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
 enum {
     PERMUTED_TOKENS,
     SORTED_INDICES,
@@ -26,46 +29,45 @@ enum {
     ARGUMENTS
 };
 
-#define FACT(argument)  MOETOKEN_FACT(argument)
-#define ARGUMENT(field) .name = #field, .offset = offsetof(moetoken_unpermute_args, field)
-
 static const struct moetoken_argument arguments[ARGUMENTS] = {
-    [PERMUTED_TOKENS] = {ARGUMENT(permuted_tokens), .sizes = "RH", .types = MOETOKEN_TOKEN_LIKE,
-                         .required = {MOETOKEN_FACT_ALWAYS}, .read = {FACT(UNPERMUTED_TOKENS)}},
-    [SORTED_INDICES] = {ARGUMENT(sorted_indices), .sizes = "N", .types = MOETOKEN_INDEX_LIKE,
-                        .required = {MOETOKEN_FACT_ALWAYS}, .read = {MOETOKEN_FACT_ALWAYS}},
-    [UNPERMUTED_TOKENS] = {ARGUMENT(unpermuted_tokens), .sizes = "TH", .types = MOETOKEN_TOKEN_LIKE,
-                           .direction = MOETOKEN_OUTPUT, .same_type = FACT(PERMUTED_TOKENS)},
-    [PROBS] = {ARGUMENT(probs), .sizes = "TE", .types = MOETOKEN_TOKEN_LIKE,
-               .read = {MOETOKEN_FACT_ALWAYS}, .goes_with = FACT(PERMUTED_TOKENS)},
-    [ROUTING_MAP] = {ARGUMENT(routing_map), .sizes = "TE", .types = MOETOKEN_MAP_LIKE,
-                     .required = {FACT(PROBS), MOETOKEN_FACT_MASKED},
-                     .read = {FACT(PROBS), MOETOKEN_FACT_MASKED}},
-    [WEIGHTS] = {ARGUMENT(weights), .sizes = "TK", .types = MOETOKEN_TOKEN_LIKE,
-                 .read = {MOETOKEN_FACT_ALWAYS}, .goes_with = FACT(PERMUTED_TOKENS)},
-    [EXPERT_IDS] = {ARGUMENT(expert_ids), .sizes = "TK", .types = MOETOKEN_INDEX_LIKE,
-                    .required = {FACT(EXPERT_BIAS)},
+    [PERMUTED_TOKENS] = {IN(permuted_tokens, "RH", MOETOKEN_TOKEN_LIKE), .required = {FACT_ALWAYS},
+                         .read = {FACT(UNPERMUTED_TOKENS)}},
+    [SORTED_INDICES] = {IN(sorted_indices, "N", MOETOKEN_INDEX_LIKE), .required = {FACT_ALWAYS},
+                        .read = {FACT_ALWAYS}},
+    [UNPERMUTED_TOKENS] = {OUT(unpermuted_tokens, "TH", MOETOKEN_TOKEN_LIKE),
+                           .same_type = FACT(PERMUTED_TOKENS)},
+    [PROBS] = {IN(probs, "TE", MOETOKEN_TOKEN_LIKE), .read = {FACT_ALWAYS},
+               .goes_with = FACT(PERMUTED_TOKENS)},
+    [ROUTING_MAP] = {IN(routing_map, "TE", MOETOKEN_MAP_LIKE),
+                     .required = {FACT(PROBS), FACT_MASKED}, .read = {FACT(PROBS), FACT_MASKED}},
+    [WEIGHTS] = {IN(weights, "TK", MOETOKEN_TOKEN_LIKE), .read = {FACT_ALWAYS},
+                 .goes_with = FACT(PERMUTED_TOKENS)},
+    [EXPERT_IDS] = {IN(expert_ids, "TK", MOETOKEN_INDEX_LIKE), .required = {FACT(EXPERT_BIAS)},
                     .read = {FACT(EXPERT_BIAS) | FACT(UNPERMUTED_TOKENS)}},
-    [RESIDUAL] = {ARGUMENT(residual), .sizes = "TH", .types = MOETOKEN_TOKEN_LIKE,
-                  .required = {FACT(RESIDUAL2)}, .read = {FACT(UNPERMUTED_TOKENS)},
-                  .same_type = FACT(PERMUTED_TOKENS)},
-    [RESIDUAL2] = {ARGUMENT(residual2), .sizes = "TH", .types = MOETOKEN_TOKEN_LIKE,
-                   .read = {FACT(UNPERMUTED_TOKENS)}, .same_type = FACT(PERMUTED_TOKENS)},
-    [EXPERT_BIAS] = {ARGUMENT(expert_bias), .sizes = "EH", .types = MOETOKEN_TOKEN_LIKE,
-                     .read = {FACT(UNPERMUTED_TOKENS)}, .same_type = FACT(PERMUTED_TOKENS)},
-    [OUT_INDEX] = {ARGUMENT(out_index), .sizes = "N", .types = MOETOKEN_INDEX_LIKE,
-                   .direction = MOETOKEN_OUTPUT},
-    [PERMUTE_TOKEN_ID] = {ARGUMENT(permute_token_id), .sizes = "N", .types = MOETOKEN_INDEX_LIKE,
-                          .direction = MOETOKEN_OUTPUT},
-    [PERMUTED_PROBS] = {ARGUMENT(permuted_probs), .sizes = "N", .types = MOETOKEN_TOKEN_LIKE,
-                        .direction = MOETOKEN_OUTPUT, .same_type = FACT(PROBS) | FACT(WEIGHTS),
+    [RESIDUAL] = {IN(residual, "TH", MOETOKEN_TOKEN_LIKE), .required = {FACT(RESIDUAL2)},
+                  .read = {FACT(UNPERMUTED_TOKENS)}, .same_type = FACT(PERMUTED_TOKENS)},
+    [RESIDUAL2] = {IN(residual2, "TH", MOETOKEN_TOKEN_LIKE), .read = {FACT(UNPERMUTED_TOKENS)},
+                   .same_type = FACT(PERMUTED_TOKENS)},
+    [EXPERT_BIAS] = {IN(expert_bias, "EH", MOETOKEN_TOKEN_LIKE), .read = {FACT(UNPERMUTED_TOKENS)},
+                     .same_type = FACT(PERMUTED_TOKENS)},
+    [OUT_INDEX] = {OUT(out_index, "N", MOETOKEN_INDEX_LIKE)},
+    [PERMUTE_TOKEN_ID] = {OUT(permute_token_id, "N", MOETOKEN_INDEX_LIKE)},
+    [PERMUTED_PROBS] = {OUT(permuted_probs, "N", MOETOKEN_TOKEN_LIKE),
+                        .same_type = FACT(PROBS) | FACT(WEIGHTS),
                         .goes_with = FACT(PERMUTED_TOKENS)},
 };
+/* clang-format on */
 
-static const struct moetoken_table table = {arguments, ARGUMENTS, sizeof(moetoken_unpermute_args)};
-
-#define BY_MAP (FACT(PROBS) | FACT(ROUTING_MAP))
-#define BY_IDS (FACT(WEIGHTS) | FACT(EXPERT_IDS) | FACT(EXPERT_BIAS))
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_unpermute_args),
+    .drop_and_pad_offset = offsetof(moetoken_unpermute_args, drop_and_pad),
+    .flags_taken =
+        MOETOKEN_MASK_FILL_SLOTS | MOETOKEN_TOLERATE_ROUTING_MISMATCH | MOETOKEN_REPEATED_ROWS,
+    .by_map = FACT(PROBS) | FACT(ROUTING_MAP),
+    .by_ids = FACT(WEIGHTS) | FACT(EXPERT_IDS) | FACT(EXPERT_BIAS),
+};
 
 struct call {
     struct moetoken_call known; /* first: what the table says of the call */
@@ -102,34 +104,6 @@ static moetoken_status check_sizes(struct call *call)
     return status;
 }
 
-static void describe_routing(struct call *call)
-{
-    const struct moetoken_call *known = &call->known;
-    bool padded = call->args.drop_and_pad;
-    bool probs = moetoken_call_given(known, PROBS), by_ids = (known->facts & BY_IDS) != 0;
-    call->mask_fill_slots = (known->facts & MOETOKEN_FACT_MASKED) != 0;
-    call->weights = probs                                 ? &known->view[PROBS]
-                    : moetoken_call_given(known, WEIGHTS) ? &known->view[WEIGHTS]
-                                                          : NULL;
-    call->routing = (struct moetoken_routing){
-        .row = padded ? NULL : &known->view[SORTED_INDICES],
-        .token = padded ? &known->view[SORTED_INDICES] : NULL,
-        .map = &known->view[ROUTING_MAP],
-        .tokens_num = moetoken_call_size(known, 'T'),
-        .slots_num = moetoken_call_size(known, 'N'),
-        .rows_num = moetoken_call_size(known, 'R'),
-        .experts_num = moetoken_call_size(known, 'E'),
-        .columns = padded && (probs || call->mask_fill_slots) ? MOETOKEN_COLUMNS_OF_ROW
-                   : probs                                    ? MOETOKEN_COLUMNS_OF_MAP
-                   : call->weights                            ? MOETOKEN_COLUMNS_COUNTED
-                                                              : MOETOKEN_NO_COLUMNS,
-        .padded = padded,
-        .by_map = (known->facts & BY_MAP) != 0,
-        .repeated_rows = by_ids || (known->options.flags & MOETOKEN_REPEATED_ROWS),
-        .tolerate_mismatch = (known->options.flags & MOETOKEN_TOLERATE_ROUTING_MISMATCH) != 0,
-    };
-}
-
 /* The index outputs of the caller's type hold what will be written to them. */
 static moetoken_status check_index_outputs(const struct call *call)
 {
@@ -142,46 +116,38 @@ static moetoken_status check_index_outputs(const struct call *call)
     return status;
 }
 
-/* REPEATED_ROWS is for a routing of which nothing else says that it is by expert ids. */
-static moetoken_status check_mode(struct call *call)
+/* Rows may repeat by expert ids; the flag says so where nothing else tells the spelling. */
+static moetoken_status check_repeated_rows(const struct moetoken_call *known, bool *repeated)
 {
-    moetoken_call_set_mode(&call->known, call->args.drop_and_pad);
-    unsigned facts = call->known.facts;
-    bool repeated = call->known.options.flags & MOETOKEN_REPEATED_ROWS;
-    if (call->args.drop_and_pad && (facts & BY_IDS))
-        return moetoken_fail(MOETOKEN_ERR_OPTION,
-                             "drop_and_pad is set, expected false with a routing by expert ids");
-    if (repeated && (call->args.drop_and_pad || (facts & BY_MAP)))
+    bool flag = known->options.flags & MOETOKEN_REPEATED_ROWS;
+    *repeated = flag || (known->facts & FACT_BY_IDS);
+    if (flag && (known->facts & (table.by_map | FACT_PADDED)))
         return moetoken_fail(
             MOETOKEN_ERR_OPTION,
             "options.flags has MOETOKEN_REPEATED_ROWS, which a routing by map does "
             "not take");
-    return moetoken_call_check_spelling(&call->known, BY_MAP, BY_IDS);
+    return MOETOKEN_OK;
 }
 
 static moetoken_status check(const moetoken_unpermute_args *args, const moetoken_options *options,
                              bool need_data, struct call *call)
 {
-    struct moetoken_call *known = &call->known;
-    moetoken_status status = moetoken_call_begin(
-        known, &table, args, &call->args, options,
-        MOETOKEN_MASK_FILL_SLOTS | MOETOKEN_TOLERATE_ROUTING_MISMATCH | MOETOKEN_REPEATED_ROWS,
-        need_data);
+    const struct moetoken_routing_arguments routing = {SORTED_INDICES, -1, ROUTING_MAP, PROBS,
+                                                       WEIGHTS};
+    bool repeated;
+    moetoken_status status =
+        moetoken_call_read(&call->known, &table, args, &call->args, options, need_data);
     if (status == MOETOKEN_OK)
-        status = check_mode(call);
-    if (status == MOETOKEN_OK)
-        status = moetoken_call_read_tensors(known, &call->args);
+        status = check_repeated_rows(&call->known, &repeated);
     if (status == MOETOKEN_OK)
         status = check_sizes(call);
     if (status != MOETOKEN_OK)
         return status;
-    describe_routing(call);
-    status = moetoken_routing_check(&call->routing);
+    call->mask_fill_slots = (call->known.facts & FACT_MASKED) != 0;
+    call->weights = moetoken_either_given(&call->known, PROBS, WEIGHTS);
+    status = moetoken_resolve_routing(&call->known, &routing, repeated, &call->routing);
     if (status == MOETOKEN_OK)
         status = check_index_outputs(call);
-    if (status == MOETOKEN_OK)
-        status =
-            moetoken_call_check_memory(known, call->routing.tokens_num, call->routing.slots_num);
     return status;
 }
 

@@ -2,12 +2,15 @@
  *
  * One token at a time: its row of the incoming gradient is read once and serves all its slots, up
  * to MOETOKEN_SLOTS_PER_CALL of them with each call of a kernel. */
-#include "arguments.h"
+#include "operators/resolve.h"
 #include "routing/expert_ids.h"
-#include "routing/slots.h"
 #include "rows/formats.h"
 #include "status.h"
 
+#define IN(field, letters, types)  INPUT(moetoken_unpermute_grad_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_unpermute_grad_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
 enum {
     UNPERMUTED_TOKENS_GRAD,
     OUT_INDEX,
@@ -24,50 +27,44 @@ enum {
     ARGUMENTS
 };
 
-#define FACT(argument)  MOETOKEN_FACT(argument)
-#define ARGUMENT(field) .name = #field, .offset = offsetof(moetoken_unpermute_grad_args, field)
-
 static const struct moetoken_argument arguments[ARGUMENTS] = {
-    [UNPERMUTED_TOKENS_GRAD] = {ARGUMENT(unpermuted_tokens_grad), .sizes = "TH",
-                                .types = MOETOKEN_TOKEN_LIKE, .required = {MOETOKEN_FACT_ALWAYS},
-                                .read = {MOETOKEN_FACT_ALWAYS}},
-    [OUT_INDEX] = {ARGUMENT(out_index), .sizes = "N", .types = MOETOKEN_INDEX_LIKE,
-                   .required = {MOETOKEN_FACT_ALWAYS}, .read = {MOETOKEN_FACT_ALWAYS}},
-    [PERMUTED_TOKENS_GRAD] = {ARGUMENT(permuted_tokens_grad), .sizes = "RH",
-                              .types = MOETOKEN_TOKEN_LIKE, .direction = MOETOKEN_OUTPUT,
+    [UNPERMUTED_TOKENS_GRAD] = {IN(unpermuted_tokens_grad, "TH", MOETOKEN_TOKEN_LIKE),
+                                .required = {FACT_ALWAYS}, .read = {FACT_ALWAYS}},
+    [OUT_INDEX] = {IN(out_index, "N", MOETOKEN_INDEX_LIKE), .required = {FACT_ALWAYS},
+                   .read = {FACT_ALWAYS}},
+    [PERMUTED_TOKENS_GRAD] = {OUT(permuted_tokens_grad, "RH", MOETOKEN_TOKEN_LIKE),
                               .same_type = FACT(UNPERMUTED_TOKENS_GRAD),
                               .may_replace = FACT(PERMUTED_TOKENS)},
-    [PERMUTED_TOKENS] = {ARGUMENT(permuted_tokens), .sizes = "RH", .types = MOETOKEN_TOKEN_LIKE,
+    [PERMUTED_TOKENS] = {IN(permuted_tokens, "RH", MOETOKEN_TOKEN_LIKE),
                          .required = {FACT(PROBS), FACT(WEIGHTS_GRAD)},
                          .read = {FACT(PROBS_GRAD), FACT(WEIGHTS_GRAD)},
                          .same_type = FACT(UNPERMUTED_TOKENS_GRAD)},
-    [PERMUTE_TOKEN_ID] = {ARGUMENT(permute_token_id), .sizes = "N", .types = MOETOKEN_INDEX_LIKE,
-                          .required = {MOETOKEN_FACT_PADDED}, .read = {MOETOKEN_FACT_ALWAYS}},
-    [PROBS] = {ARGUMENT(probs), .sizes = "TE", .types = MOETOKEN_TOKEN_LIKE,
-               .required = {FACT(PROBS_GRAD)}, .read = {FACT(PERMUTED_TOKENS_GRAD)},
-               .goes_with = FACT(UNPERMUTED_TOKENS_GRAD)},
-    [ROUTING_MAP] = {ARGUMENT(routing_map), .sizes = "TE", .types = MOETOKEN_MAP_LIKE,
-                     .required = {FACT(PROBS), MOETOKEN_FACT_MASKED},
-                     .read = {FACT(PROBS), MOETOKEN_FACT_MASKED}},
-    [WEIGHTS] = {ARGUMENT(weights), .sizes = "TK", .types = MOETOKEN_TOKEN_LIKE,
-                 .required = {FACT(WEIGHTS_GRAD)}, .read = {FACT(PERMUTED_TOKENS_GRAD)},
-                 .goes_with = FACT(UNPERMUTED_TOKENS_GRAD)},
-    [EXPERT_IDS] = {ARGUMENT(expert_ids), .sizes = "TK", .types = MOETOKEN_INDEX_LIKE,
-                    .required = {FACT(EXPERT_BIAS)},
+    [PERMUTE_TOKEN_ID] = {IN(permute_token_id, "N", MOETOKEN_INDEX_LIKE), .required = {FACT_PADDED},
+                          .read = {FACT_ALWAYS}},
+    [PROBS] = {IN(probs, "TE", MOETOKEN_TOKEN_LIKE), .required = {FACT(PROBS_GRAD)},
+               .read = {FACT(PERMUTED_TOKENS_GRAD)}, .goes_with = FACT(UNPERMUTED_TOKENS_GRAD)},
+    [ROUTING_MAP] = {IN(routing_map, "TE", MOETOKEN_MAP_LIKE),
+                     .required = {FACT(PROBS), FACT_MASKED}, .read = {FACT(PROBS), FACT_MASKED}},
+    [WEIGHTS] = {IN(weights, "TK", MOETOKEN_TOKEN_LIKE), .required = {FACT(WEIGHTS_GRAD)},
+                 .read = {FACT(PERMUTED_TOKENS_GRAD)}, .goes_with = FACT(UNPERMUTED_TOKENS_GRAD)},
+    [EXPERT_IDS] = {IN(expert_ids, "TK", MOETOKEN_INDEX_LIKE), .required = {FACT(EXPERT_BIAS)},
                     .read = {FACT(EXPERT_BIAS) | FACT(WEIGHTS_GRAD)}},
-    [EXPERT_BIAS] = {ARGUMENT(expert_bias), .sizes = "EH", .types = MOETOKEN_TOKEN_LIKE,
-                     .read = {FACT(WEIGHTS_GRAD)}, .same_type = FACT(UNPERMUTED_TOKENS_GRAD)},
-    [PROBS_GRAD] = {ARGUMENT(probs_grad), .sizes = "TE", .types = MOETOKEN_TOKEN_LIKE,
-                    .direction = MOETOKEN_OUTPUT, .same_type = FACT(PROBS)},
-    [WEIGHTS_GRAD] = {ARGUMENT(weights_grad), .sizes = "TK", .types = MOETOKEN_TOKEN_LIKE,
-                      .direction = MOETOKEN_OUTPUT, .same_type = FACT(WEIGHTS)},
+    [EXPERT_BIAS] = {IN(expert_bias, "EH", MOETOKEN_TOKEN_LIKE), .read = {FACT(WEIGHTS_GRAD)},
+                     .same_type = FACT(UNPERMUTED_TOKENS_GRAD)},
+    [PROBS_GRAD] = {OUT(probs_grad, "TE", MOETOKEN_TOKEN_LIKE), .same_type = FACT(PROBS)},
+    [WEIGHTS_GRAD] = {OUT(weights_grad, "TK", MOETOKEN_TOKEN_LIKE), .same_type = FACT(WEIGHTS)},
 };
+/* clang-format on */
 
-static const struct moetoken_table table = {arguments, ARGUMENTS,
-                                            sizeof(moetoken_unpermute_grad_args)};
-
-#define BY_MAP (FACT(PROBS) | FACT(ROUTING_MAP) | FACT(PERMUTE_TOKEN_ID) | FACT(PROBS_GRAD))
-#define BY_IDS (FACT(WEIGHTS) | FACT(EXPERT_IDS) | FACT(EXPERT_BIAS) | FACT(WEIGHTS_GRAD))
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_unpermute_grad_args),
+    .drop_and_pad_offset = offsetof(moetoken_unpermute_grad_args, drop_and_pad),
+    .flags_taken = MOETOKEN_MASK_FILL_SLOTS | MOETOKEN_TOLERATE_ROUTING_MISMATCH,
+    .by_map = FACT(PROBS) | FACT(ROUTING_MAP) | FACT(PERMUTE_TOKEN_ID) | FACT(PROBS_GRAD),
+    .by_ids = FACT(WEIGHTS) | FACT(EXPERT_IDS) | FACT(EXPERT_BIAS) | FACT(WEIGHTS_GRAD),
+};
 
 struct call {
     struct moetoken_call known; /* first: what the table says of the call */
@@ -84,15 +81,6 @@ struct call {
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static moetoken_status check_mode(struct call *call)
-{
-    moetoken_call_set_mode(&call->known, call->args.drop_and_pad);
-    if (call->args.drop_and_pad && (call->known.facts & BY_IDS))
-        return moetoken_fail(MOETOKEN_ERR_OPTION,
-                             "drop_and_pad is set, expected false with a routing by expert ids");
-    return moetoken_call_check_spelling(&call->known, BY_MAP, BY_IDS);
-}
-
 static moetoken_status check_sizes(struct call *call)
 {
     struct moetoken_call *known = &call->known;
@@ -106,62 +94,22 @@ static moetoken_status check_sizes(struct call *call)
     return status;
 }
 
-static const struct moetoken_view *either_given(const struct moetoken_call *known, int one,
-                                                int other)
-{
-    if (known->view[one].given)
-        return &known->view[one];
-    return known->view[other].given ? &known->view[other] : NULL;
-}
-
-static void describe_routing(struct call *call)
-{
-    const struct moetoken_call *known = &call->known;
-    bool padded = call->args.drop_and_pad, probs = moetoken_call_given(known, PROBS);
-    call->mask_fill_slots = (known->facts & MOETOKEN_FACT_MASKED) != 0;
-    call->weights = either_given(known, PROBS, WEIGHTS);
-    call->weights_grad = either_given(known, PROBS_GRAD, WEIGHTS_GRAD);
-    call->routing = (struct moetoken_routing){
-        .row = &known->view[OUT_INDEX],
-        .token =
-            moetoken_call_given(known, PERMUTE_TOKEN_ID) ? &known->view[PERMUTE_TOKEN_ID] : NULL,
-        .map = &known->view[ROUTING_MAP],
-        .tokens_num = moetoken_call_size(known, 'T'),
-        .slots_num = moetoken_call_size(known, 'N'),
-        .rows_num = moetoken_call_size(known, 'R'),
-        .experts_num = moetoken_call_size(known, 'E'),
-        .columns = padded && (probs || call->mask_fill_slots) ? MOETOKEN_COLUMNS_OF_ROW
-                   : probs                                    ? MOETOKEN_COLUMNS_OF_MAP
-                   : call->weights                            ? MOETOKEN_COLUMNS_COUNTED
-                                                              : MOETOKEN_NO_COLUMNS,
-        .padded = padded,
-        .by_map = (known->facts & BY_MAP) != 0,
-        .tolerate_mismatch = (known->options.flags & MOETOKEN_TOLERATE_ROUTING_MISMATCH) != 0,
-    };
-}
-
 /* Everything that can be told without reading an element. */
 static moetoken_status check(const moetoken_unpermute_grad_args *args,
                              const moetoken_options *options, bool need_data, struct call *call)
 {
-    struct moetoken_call *known = &call->known;
-    moetoken_status status = moetoken_call_begin(
-        known, &table, args, &call->args, options,
-        MOETOKEN_MASK_FILL_SLOTS | MOETOKEN_TOLERATE_ROUTING_MISMATCH, need_data);
-    if (status == MOETOKEN_OK)
-        status = check_mode(call);
-    if (status == MOETOKEN_OK)
-        status = moetoken_call_read_tensors(known, &call->args);
+    const struct moetoken_routing_arguments routing = {OUT_INDEX, PERMUTE_TOKEN_ID, ROUTING_MAP,
+                                                       PROBS, WEIGHTS};
+    moetoken_status status =
+        moetoken_call_read(&call->known, &table, args, &call->args, options, need_data);
     if (status == MOETOKEN_OK)
         status = check_sizes(call);
     if (status != MOETOKEN_OK)
         return status;
-    describe_routing(call);
-    status = moetoken_routing_check(&call->routing);
-    if (status == MOETOKEN_OK)
-        status =
-            moetoken_call_check_memory(known, call->routing.tokens_num, call->routing.slots_num);
-    return status;
+    call->mask_fill_slots = (call->known.facts & FACT_MASKED) != 0;
+    call->weights = moetoken_either_given(&call->known, PROBS, WEIGHTS);
+    call->weights_grad = moetoken_either_given(&call->known, PROBS_GRAD, WEIGHTS_GRAD);
+    return moetoken_resolve_routing(&call->known, &routing, false, &call->routing);
 }
 
 /* ---- move ----------------------------------------------------------------------------------- */
