@@ -210,7 +210,7 @@ moetoken_status moetoken_call_read(struct moetoken_call *call, const struct moet
     call->need_data = need_data;
     moetoken_status status = take_args(args, taken, table->args_size);
     if (status == MOETOKEN_OK)
-        status = moetoken_run_check_options(options, table->flags_taken, &call->options);
+        status = moetoken_options_check(options, table->flags_taken, &call->options);
     if (status != MOETOKEN_OK)
         return status;
     call->facts = find_facts(table, taken, call->options.flags);

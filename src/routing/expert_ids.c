@@ -40,7 +40,7 @@ static void read_ids(const void *context, int64_t first, int64_t end)
         for (int64_t k = 0; k < slots; k++) {
             int64_t id = moetoken_index_load_at(sort->expert_ids, t, k);
             if (id < -1 || id >= rows->experts_num) {
-                moetoken_run_lower(sort->first_wrong, t * slots + k);
+                moetoken_keep_lowest(sort->first_wrong, t * slots + k);
                 return;
             }
             row[k] = id >= rows->begin && id < rows->end ? pending(id - rows->begin) : -1;

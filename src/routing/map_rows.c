@@ -32,7 +32,7 @@ static void list_experts(const void *context, int64_t first, int64_t end)
         while ((expert = moetoken_map_walk_next(&walk)) >= 0 && count < slots)
             row[count++] = pending(expert);
         if (expert >= 0) {
-            moetoken_run_lower(listing->too_many, t);
+            moetoken_keep_lowest(listing->too_many, t);
             return;
         }
         while (count < slots)

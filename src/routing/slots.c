@@ -275,7 +275,7 @@ static void find_mismatch(const void *context, int64_t first, int64_t end)
         if (first_without_expert(search->slots, t,
                                  moetoken_map_count_set(search->routing->map, t)) !=
             start[t + 1] - start[t]) {
-            moetoken_run_lower(search->found, t);
+            moetoken_keep_lowest(search->found, t);
             return;
         }
 }
