@@ -6,7 +6,7 @@ command at a time, so that while one worker computes all others wait.
     {"do": "hello"}                                 versions of what is installed
     {"do": "case", "shape": {...}}                  makes the data, forgets the case before
     {"do": "prepare", "peer": NAME}          builds, runs once, compares with moetoken
-    {"do": "time", "peer": NAME, "calls": N}        seconds a call
+    {"do": "time", "peer": NAME, "calls": N}        seconds per call
     {"do": "forget"}                                lets data and peers go
 """
 

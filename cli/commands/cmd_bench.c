@@ -417,7 +417,7 @@ const struct command command_bench = {
         "probs_grad that must be zero. A wrong element is named, and the exit status is 1.\n"
         "\n"
         "With --in-place or --verify, and as JSON, the memory is told: the bytes of the tensors,\n"
-        "the workspace handed in (16 bytes a slot and a token), and by how much the process grew\n"
+        "the workspace (16 bytes per slot and token), and by how much the process grew\n"
         "in the first call, where memory that the operator takes from the system shows. A case of\n"
         "more than 2^31 elements (4.9 GB):\n"
         "  moetoken bench --model deepseek-v3 --tokens 37500 --in-place --verify",

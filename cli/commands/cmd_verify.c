@@ -1,5 +1,5 @@
 /* cmd_verify.c - `moetoken verify`: recomputes what OUT holds and says how far off it is.
- * Files -> oracle_case -> reports -> one line an output; the first mismatch on standard error. */
+ * Files -> oracle_case -> reports -> one line per output; the first mismatch on standard error. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

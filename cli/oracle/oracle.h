@@ -1,7 +1,8 @@
 /* oracle.h - recomputes what an operator wrote, straight from docs/contract.md, and compares.
  *
  * The tool's own arithmetic throughout: no code of the library is used, so that verify can find its
- * mistakes. CASE and OUT -> oracle_case (checked) -> oracle_slots -> an output_report a tensor. */
+ * mistakes. CASE and OUT -> oracle_case (checked) -> oracle_slots -> an output_report per tensor.
+ */
 #ifndef MOETOKEN_CLI_ORACLE_H
 #define MOETOKEN_CLI_ORACLE_H
 

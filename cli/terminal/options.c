@@ -1,4 +1,4 @@
-/* options.c - one table of options a command: parsing, checks, `help COMMAND` and usage come from
+/* options.c - one table of options per command: parsing, checks, `help COMMAND` and usage come from
  * it. First stop of every command. See options.h. */
 #include "options.h"
 

@@ -1,4 +1,4 @@
-/* options.h - one table of options a command: parsing, checks, `help COMMAND` and usage come from
+/* options.h - one table of options per command: parsing, checks, `help COMMAND` and usage come from
  * it.
  *
  * First stop of every command: argv -> the command's settings struct, or a usage error. */

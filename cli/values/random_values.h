@@ -11,7 +11,7 @@
 
 #include "terminal/progress.h"
 
-/* The key of a stream: one a tensor or purpose. */
+/* The key of a stream: one per tensor or purpose. */
 uint64_t random_key(uint64_t seed, uint64_t stream);
 /* 64 random bits for place i of the stream. */
 uint64_t random_bits(uint64_t key, uint64_t i);

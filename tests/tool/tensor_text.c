@@ -2,7 +2,7 @@
  *
  *   tensor_text write OUT [BASE=FILE] [DROP=NAME]... [META=KEY=VALUE]...
  * [NAME:TYPE:SHAPE=V,V,...]... SHAPE is 3x2; BASE's tensors come along unless dropped or given anew
- *   tensor_text print FILE NAME       the values, one line a row of the last dimension
+ *   tensor_text print FILE NAME       the values, one line per row of the last dimension
  *   tensor_text flip FILE NAME BIT    flips one bit of a tensor, in place (safetensors) */
 #include <inttypes.h>
 #include <stdio.h>
