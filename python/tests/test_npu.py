@@ -183,3 +183,51 @@ def test_autograd_through_both(padded):
     np.testing.assert_allclose(probs.grad, counts * squares[:, None], rtol=1e-12)
     expected = 2 * case.tokens * (counts * case.probs).sum(1)[:, None]
     np.testing.assert_allclose(tokens.grad, expected, rtol=1e-12)
+
+
+@given(cases(smallest=1))
+def test_all_results_of_the_combine(case):
+    """MindSpeed's fused path: what its backward pass takes is what the NumPy function returns."""
+    indices = case.out_index
+    if case.padded:
+        indices = np.empty_like(case.token_id)
+        indices[case.out_index] = case.token_id
+    elif case.token_id is not None:
+        indices = case.out_index[np.argsort(case.token_id, kind="stable")]
+    given_map = case.routing_map if case.probs is not None else None
+    expected = moetoken.unpermute(
+        case.rows,
+        indices,
+        routing_map=given_map,
+        probs=case.probs,
+        restore_shape=case.tokens.shape,
+        drop_and_pad=case.padded,
+    )
+    found = npu._npu_moe_token_unpermute_with_routing_map(
+        tensor(case.rows),
+        tensor(indices),
+        list(case.tokens.shape),
+        probs=tensor(case.probs),
+        routing_map=tensor(given_map),
+        drop_and_pad=case.padded,
+    )
+    for mine, other in zip(found, expected):
+        assert (mine is None) == (other is None)
+        assert mine is None or (tuple(mine.shape) == other.shape and raw(mine) == raw(other))
+
+
+def test_the_gradient_of_drop_and_pad_by_its_indices():
+    """C = 2, tokens by expert [0, 2 | 1, 2 | 0, 1]: the example of the contract, page by page."""
+    g = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    routing_map = torch.tensor([[1, 0, 1], [0, 1, 0], [1, 1, 0]], dtype=torch.bool)
+    probs = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0], [4.0, 5.0, 0.0]])
+    indices = torch.tensor([0, 2, 1, 2, 0, 1], dtype=torch.int32)
+    _, out_index, token_id, weights = npu._npu_moe_token_unpermute_with_routing_map(
+        torch.ones(6, 2), indices, (3, 2), probs=probs, routing_map=routing_map, drop_and_pad=True
+    )
+    assert out_index.tolist() == [0, 4, 2, 5, 1, 3] and token_id.tolist() == [0, 0, 1, 1, 2, 2]
+    assert weights.tolist() == [1.0, 4.0, 3.0, 5.0, 2.0, 0.0]
+    rows_grad, _ = npu.npu_moe_token_unpermute_with_routing_map_grad(
+        g, out_index, token_id, routing_map, torch.ones(6, 2), probs, True, (3, 2)
+    )
+    assert rows_grad.tolist() == [[1, 2], [20, 24], [9, 12], [25, 30], [2, 4], [0, 0]]

@@ -10,14 +10,21 @@ operators registered with torch.library as ``torch.ops.moetoken.*``.
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from . import _operators
 
-__all__ = ["permute", "permute_grad", "unpermute", "unpermute_grad"]
+__all__ = [
+    "Unpermuted",
+    "permute",
+    "permute_grad",
+    "unpermute",
+    "unpermute_grad",
+    "unpermute_with_indices",
+]
 
 
 def permute(
@@ -124,23 +131,89 @@ def unpermute(
             [0.5000, 0.5000],
             [2.0000, 2.0000]])
     """
-    if restore_shape is None:
-        source = probs if probs is not None else routing_map
-        if source is None:
-            raise ValueError("restore_shape is missing, expected (tokens_num, hidden_size)")
-        restore_shape = (source.shape[0], permuted_tokens.shape[1])
-    tokens_num, hidden_size = restore_shape
     return _operators.unpermute(
         permuted_tokens,
         sorted_indices,
         routing_map,
         probs,
-        tokens_num,
-        hidden_size,
+        *_restored(restore_shape, permuted_tokens, routing_map, probs),
         drop_and_pad,
         mask_fill_slots,
         tolerate_routing_mismatch,
     )[0]
+
+
+def _restored(
+    restore_shape: Optional[Sequence[int]],
+    permuted_tokens: Tensor,
+    routing_map: Optional[Tensor],
+    probs: Optional[Tensor],
+) -> tuple[int, int]:
+    """(T, H), as given or from the tensors."""
+    if restore_shape is None:
+        source = probs if probs is not None else routing_map
+        if source is None:
+            raise ValueError("restore_shape is missing, expected (tokens_num, hidden_size)")
+        return source.shape[0], permuted_tokens.shape[1]
+    tokens_num, hidden_size = restore_shape
+    return tokens_num, hidden_size
+
+
+class Unpermuted(NamedTuple):
+    """All results of the weighted combine."""
+
+    unpermuted_tokens: Tensor  # [T, H]
+    out_index: Tensor  # [N]
+    permute_token_id: Tensor  # [N]
+    permuted_probs: Optional[Tensor]  # [N]; None without probs
+
+
+def unpermute_with_indices(
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    *,
+    routing_map: Optional[Tensor] = None,
+    probs: Optional[Tensor] = None,
+    restore_shape: Optional[Sequence[int]] = None,
+    drop_and_pad: bool = False,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> Unpermuted:
+    """:func:`unpermute` with the index tensors that :func:`unpermute_grad` takes, in both modes.
+
+    `out_index` and `permute_token_id` are what the gradient needs with `drop_and_pad`, where
+    `sorted_indices` holds tokens instead of rows. Differentiable in `unpermuted_tokens`;
+    `permuted_probs`, the weight of each slot of `sorted_indices`, is not.
+
+    Examples
+    --------
+    >>> import torch, moetoken.torch
+    >>> x = torch.tensor([[1., 2.], [3., 4.], [5., 6.]])
+    >>> found = moetoken.torch.unpermute_with_indices(
+    ...     x, torch.tensor([1, 0, 1]), restore_shape=(2, 2), drop_and_pad=True)
+    >>> found.out_index, found.permute_token_id
+    (tensor([1, 0, 2]), tensor([0, 1, 1]))
+    >>> moetoken.torch.unpermute_grad(
+    ...     found.unpermuted_tokens, *found[1:3], drop_and_pad=True)[0]
+    tensor([[6., 8.],
+            [3., 4.],
+            [6., 8.]])
+    """
+    tokens_num, hidden_size = _restored(restore_shape, permuted_tokens, routing_map, probs)
+    options = (drop_and_pad, mask_fill_slots, tolerate_routing_mismatch)
+    tokens, out_index, token_id = _operators.unpermute(
+        permuted_tokens, sorted_indices, routing_map, probs, tokens_num, hidden_size, *options
+    )
+    if not drop_and_pad:
+        out_index = sorted_indices.clone()
+        slots = torch.arange(len(out_index), dtype=out_index.dtype, device=out_index.device)
+        token_id = slots // max(len(out_index) // max(tokens_num, 1), 1)
+    weights = None
+    if probs is not None and routing_map is not None:
+        weights = _operators.slot_weights(
+            sorted_indices, routing_map, probs.detach(), permuted_tokens.shape[0], *options
+        )
+    return Unpermuted(tokens, out_index, token_id, weights)
 
 
 def unpermute_grad(

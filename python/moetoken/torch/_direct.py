@@ -9,13 +9,13 @@ by itself.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-__all__ = ["directly", "is_plain"]
+__all__ = ["is_plain"]
 
 
 def _learn() -> tuple[frozenset[int], frozenset[int]]:
@@ -55,12 +55,3 @@ def is_plain(arguments: tuple[Any, ...]) -> bool:
         elif kind is not int and kind is not bool and isinstance(value, Tensor):
             return False
     return True
-
-
-def directly(function: Callable[..., Any], operator: Callable[..., Any]) -> Callable[..., Any]:
-    """Calls `function`, or the operator that it is registered as where that makes a difference."""
-
-    def call(*arguments: Any) -> Any:
-        return function(*arguments) if is_plain(arguments) else operator(*arguments)
-
-    return call

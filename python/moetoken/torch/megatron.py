@@ -4,251 +4,172 @@ The calling convention is Megatron's: ``sorted_indices`` holds the token of each
 order. Sums are made in float32 (float64 for float64), whatever the type of the tokens, and rounded
 once, so results in bfloat16 and float16 are closer to the truth than Megatron's.
 
-Since release 0.17 Megatron's `permute` takes two more arguments and returns two more values; which
-form this module has follows the megatron-core that is installed, and the newer one without any.
+Since release 0.17 Megatron's `permute` takes more arguments and returns two more values. Which form
+this module has follows the Megatron that is imported, else the one that an import would find, a
+checkout of its sources included; the newer form where there is none.
 """
 
 from __future__ import annotations
 
-from importlib import metadata
-from typing import Any, Optional, Sequence
+import ast
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from .. import _library
 from . import _operators
-from ._memory import in_huge_pages
 from ._operators import call, unread_rows
+from ._registration import Rules, register
 
 __all__ = ["permute", "unpermute"]
 
 
-def _returns_five_values() -> bool:
+# ---- which Megatron -----------------------------------------------------------------------------
+
+
+class _Form(NamedTuple):
+    """What a release of Megatron does differently."""
+
+    returns_five_values: bool
+    cuts_to_num_out_tokens: bool  # and fills up; before, rows were as many as set pairs
+
+
+_NEWEST = _Form(True, True)
+
+
+@functools.lru_cache(maxsize=8)
+def _form_of(file: Path) -> _Form:
+    """Read from the sources: `permute` as it stands there, whatever has been put in its place."""
     try:
-        release = metadata.version("megatron-core").split(".")[:2]
-    except metadata.PackageNotFoundError:
-        return True
-    return tuple(map(int, release)) >= (0, 17)
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError):
+        return _NEWEST
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "permute":
+            values = [
+                len(step.value.elts)
+                for step in ast.walk(node)
+                if isinstance(step, ast.Return) and isinstance(step.value, ast.Tuple)
+            ]
+            named = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            selects = any(
+                isinstance(n, ast.Attribute) and n.attr == "masked_select" for n in ast.walk(node)
+            )
+            return _Form(max(values, default=5) == 5, "num_out_tokens" in named and not selects)
+    return _NEWEST
 
 
-RETURNS_FIVE_VALUES = _returns_five_values()
+@functools.lru_cache(maxsize=8)
+def _found_on(path: tuple[str, ...]) -> Optional[Path]:
+    """The folder of megatron.core that an import would find, without importing anything of it."""
+    spec = importlib.util.find_spec("megatron")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    found = (Path(folder) / "core" for folder in folders)
+    return next((folder for folder in found if folder.is_dir()), None)
 
 
-# ---- operators without drop_and_pad: rows in expert order, as many as there are set pairs -------
+def _form() -> _Form:
+    core = sys.modules.get("megatron.core")
+    folders = list(getattr(core, "__path__", ()))
+    folder = Path(folders[0]) if folders else _found_on(tuple(sys.path))
+    if folder is None:
+        return _NEWEST
+    return _form_of(folder / "transformer" / "moe" / "moe_utils.py")
 
 
-def _find_rows(routing_map: Tensor) -> tuple[Tensor, Tensor]:
-    """The row of each slot, K slots a token, -1 where one is unused; and the token of each row."""
-    set_pairs = routing_map.sum(1, dtype=torch.int64)
+# ---- operators without drop_and_pad: rows in expert order ---------------------------------------
+
+
+def _rows_outputs(routing_map: Tensor, rows_num: Optional[int]) -> tuple[Tensor, Tensor]:
+    rows: Any = torch.library.get_ctx().new_dynamic_size() if rows_num is None else rows_num
+    return (
+        routing_map.new_empty(rows, dtype=torch.int64),
+        routing_map.new_empty(rows, dtype=torch.int64),
+    )
+
+
+def _rows(routing_map: Tensor, rows_num: Optional[int]) -> tuple[Tensor, Tensor]:
+    """Token and expert of each row: the set pairs in expert order, as many as rows_num says.
+
+    Where it says more, pairs that are not set follow, in the same order.
+    """
+    by_expert = routing_map.T
+    experts, tokens = (by_expert != 0).nonzero().unbind(1)
+    if rows_num is None:
+        return tokens.clone(), experts.clone()
+    if not 0 <= rows_num <= routing_map.numel():
+        raise ValueError(
+            f"num_out_tokens is {rows_num}, expected 0 to {routing_map.numel()}, "
+            "the number of pairs that routing_map has"
+        )
+    if rows_num > len(tokens):
+        more = (by_expert == 0).nonzero()[: rows_num - len(tokens)]
+        experts, tokens = torch.cat([experts, more[:, 0]]), torch.cat([tokens, more[:, 1]])
+    return tokens[:rows_num].clone(), experts[:rows_num].clone()
+
+
+_rows_op, _rows_call = register("megatron_rows", _rows, Rules(_rows_outputs))
+
+
+def _slots_outputs(routing_map: Tensor, sorted_indices: Tensor) -> Tensor:
+    slots: Any = torch.library.get_ctx().new_dynamic_size()
+    return sorted_indices.new_empty(routing_map.shape[0] * slots)
+
+
+def _slots(routing_map: Tensor, sorted_indices: Tensor) -> Tensor:
+    """The row of each slot, K slots a token, -1 where one is unused.
+
+    K is the most set pairs that a token has.
+    """
+    set_pairs = (routing_map != 0).sum(1)
     slots_a_token = int(set_pairs.max()) if len(set_pairs) else 0
     slots_num = slots_a_token * len(set_pairs)
-    row_of_slot = torch.empty(slots_num, dtype=torch.int64)
+    row_of_slot = sorted_indices.new_empty(slots_num)
     tokens = unread_rows(len(set_pairs), torch.empty(0, 0))
     call(
         _library.permute, tokens, routing_map, None, None, None, row_of_slot, False, slots_num, 0, 0
     )
-    token_of_row = torch.empty(int(set_pairs.sum()), dtype=torch.int64)
     used = row_of_slot >= 0
     slots = used.nonzero().view(-1)
-    token_of_row[row_of_slot[used]] = slots // max(slots_a_token, 1)
-    return row_of_slot, token_of_row
-
-
-@torch.library.custom_op("moetoken::megatron_permute", mutates_args=(), device_types="cpu")
-def _permute_op(
-    tokens: Tensor, routing_map: Tensor, probs: Optional[Tensor], rows_num: Optional[int]
-) -> tuple[Tensor, Tensor, Tensor]:
-    row_of_slot, sorted_indices = _find_rows(routing_map)
-    found = sorted_indices.shape[0]
-    if rows_num is not None and rows_num != found:
-        raise ValueError(f"num_out_tokens is {rows_num}, but routing_map has {found} set pairs")
-    permuted_tokens = in_huge_pages(tokens.new_empty(found, tokens.shape[1]))
-    permuted_probs = tokens.new_empty(0) if probs is None else probs.new_empty(found)
-    call(
-        _library.permute,
-        tokens,
-        routing_map,
-        probs,
-        permuted_tokens,
-        None if probs is None else permuted_probs,
-        None,
-        False,
-        row_of_slot.shape[0],
-        0,
-        0,
-    )
-    return permuted_tokens, permuted_probs, sorted_indices
-
-
-@_permute_op.register_fake
-def _(
-    tokens: Tensor, routing_map: Tensor, probs: Optional[Tensor], rows_num: Optional[int]
-) -> tuple[Tensor, Tensor, Tensor]:
-    rows: Any = torch.library.get_ctx().new_dynamic_size() if rows_num is None else rows_num
-    return (
-        tokens.new_empty(rows, tokens.shape[1]),
-        tokens.new_empty(0) if probs is None else probs.new_empty(rows),
-        tokens.new_empty(rows, dtype=torch.int64),
-    )
-
-
-def _permute_grad_outputs(
-    permuted_tokens_grad: Optional[Tensor],
-    permuted_probs_grad: Optional[Tensor],
-    routing_map: Tensor,
-) -> tuple[Tensor, Tensor]:
-    nothing = routing_map.new_empty(0)
-    tokens, probs = permuted_tokens_grad, permuted_probs_grad
-    return (
-        nothing if tokens is None else tokens.new_empty(routing_map.shape[0], tokens.shape[1]),
-        nothing.clone() if probs is None else probs.new_empty(routing_map.shape),
-    )
-
-
-@torch.library.custom_op("moetoken::megatron_permute_grad", mutates_args=(), device_types="cpu")
-def _permute_grad_op(
-    permuted_tokens_grad: Optional[Tensor],
-    permuted_probs_grad: Optional[Tensor],
-    routing_map: Tensor,
-) -> tuple[Tensor, Tensor]:
-    tokens_grad, probs_grad = _permute_grad_outputs(
-        permuted_tokens_grad, permuted_probs_grad, routing_map
-    )
-    in_huge_pages(tokens_grad)
-    call(
-        _library.permute_grad,
-        permuted_tokens_grad,
-        permuted_probs_grad,
-        _find_rows(routing_map)[0],
-        routing_map,
-        None if permuted_tokens_grad is None else tokens_grad,
-        None if permuted_probs_grad is None else probs_grad,
-        False,
-        *routing_map.shape,
-        0,
-        0,
-    )
-    return tokens_grad, probs_grad
-
-
-@_permute_grad_op.register_fake
-def _(
-    permuted_tokens_grad: Optional[Tensor],
-    permuted_probs_grad: Optional[Tensor],
-    routing_map: Tensor,
-) -> tuple[Tensor, Tensor]:
-    return _permute_grad_outputs(permuted_tokens_grad, permuted_probs_grad, routing_map)
-
-
-def _permute_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(inputs[1])
-
-
-def _permute_backward(
-    ctx: Any, tokens_grad: Optional[Tensor], probs_grad: Optional[Tensor], _: Any
-) -> tuple[Optional[Tensor], ...]:
-    (routing_map,) = ctx.saved_tensors
-    tokens_grad = tokens_grad if ctx.needs_input_grad[0] else None
-    probs_grad = probs_grad if ctx.needs_input_grad[2] else None
-    results: tuple[Any, Any] = (None, None)
-    if tokens_grad is not None or probs_grad is not None:
-        results = _permute_grad_op(tokens_grad, probs_grad, routing_map)
-    return (
-        None if tokens_grad is None else results[0],
-        None,
-        None if probs_grad is None else results[1],
-        None,
-    )
-
-
-_permute_op.register_autograd(_permute_backward, setup_context=_permute_context)
-
-
-@torch.library.custom_op("moetoken::megatron_unpermute", mutates_args=(), device_types="cpu")
-def _unpermute_op(
-    permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    routing_map: Tensor,
-    probs: Tensor,
-    hidden_size: int,
-) -> Tensor:
-    row_of_slot, token_of_row = _find_rows(routing_map)
-    if not torch.equal(token_of_row, sorted_indices.to(torch.int64)):
+    tokens_of_rows = torch.empty_like(slots)
+    tokens_of_rows[row_of_slot[used].long()] = slots // max(slots_a_token, 1)
+    if not torch.equal(tokens_of_rows, sorted_indices.long()):
         raise ValueError(
             "sorted_indices and routing_map do not belong together: expected the tokens of "
-            f"routing_map's {token_of_row.shape[0]} set pairs in expert order"
+            f"routing_map's {len(slots)} set pairs in expert order"
         )
-    tokens = in_huge_pages(permuted_tokens.new_empty(routing_map.shape[0], hidden_size))
-    call(
-        _library.unpermute,
-        permuted_tokens,
-        row_of_slot,
-        routing_map,
-        probs,
-        tokens,
-        None,
-        None,
-        None,
-        False,
-        *tokens.shape,
-        0,
-        0,
-    )
-    return tokens
+    return row_of_slot
 
 
-@_unpermute_op.register_fake
-def _(
-    permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    routing_map: Tensor,
-    probs: Tensor,
-    hidden_size: int,
+_slots_op, _slots_call = register("megatron_slots", _slots, Rules(_slots_outputs))
+
+
+def _inverse_outputs(
+    routing_map: Tensor, tokens: Tensor, experts: Tensor, slots_a_token: int
 ) -> Tensor:
-    return permuted_tokens.new_empty(routing_map.shape[0], hidden_size)
+    return tokens.new_empty(2, routing_map.shape[0], slots_a_token)
 
 
-def _unpermute_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    permuted_tokens, sorted_indices, routing_map, probs, _ = inputs
-    ctx.rows_num = permuted_tokens.shape[0]
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(
-        sorted_indices, routing_map, permuted_tokens if ctx.needs_input_grad[3] else None, probs
-    )
-
-
-def _unpermute_backward(ctx: Any, tokens_grad: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
-    sorted_indices, routing_map, permuted_tokens, probs = ctx.saved_tensors
-    wants = (ctx.needs_input_grad[0], ctx.needs_input_grad[3])
-    results: tuple[Any, Any] = (None, None)
-    if tokens_grad is not None and any(wants):
-        # Slot i is row i: expert order is as good as any for the backward operator.
-        rows = torch.arange(ctx.rows_num, dtype=sorted_indices.dtype, device=probs.device)
-        results = _operators.unpermute_grad(
-            tokens_grad,
-            rows,
-            sorted_indices,
-            routing_map,
-            permuted_tokens,
-            probs,
-            ctx.rows_num,
-            False,
-            *wants,
-            False,
-            False,
+def _inverse(routing_map: Tensor, tokens: Tensor, experts: Tensor, slots_a_token: int) -> Tensor:
+    """Row and expert of each slot, [2, T, K], experts ascending; -1 where a slot is unused."""
+    found = tokens.new_full((2, routing_map.shape[0], slots_a_token), -1)
+    ordinals = (routing_map != 0).cumsum(1)[tokens, experts] - 1
+    if bool(((ordinals < 0) | (ordinals >= slots_a_token)).any()):
+        raise ValueError(
+            f"num_out_tokens leaves {slots_a_token} slots a token, expected as many as the "
+            "tokens of routing_map have set pairs"
         )
-    return (
-        results[0] if wants[0] else None,
-        None,
-        None,
-        results[1] if wants[1] else None,
-        None,
-    )
+    found[0, tokens, ordinals] = torch.arange(len(tokens))
+    found[1, tokens, ordinals] = experts
+    return found
 
 
-_unpermute_op.register_autograd(_unpermute_backward, setup_context=_unpermute_context)
+_inverse_op, _inverse_call = register("megatron_inverse", _inverse, Rules(_inverse_outputs))
 
 
 # ---- Megatron's functions -----------------------------------------------------------------------
@@ -265,20 +186,19 @@ def _go_together(tokens: Tensor, probs: Tensor) -> bool:
     return tokens.dtype == probs.dtype or (narrow and probs.dtype == torch.float32)
 
 
-def _permute(
-    tokens: Tensor,
-    routing_map: Tensor,
-    probs: Optional[Tensor],
-    num_out_tokens: Optional[int],
-    drop_and_pad: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The operator of the mode, for types that go together."""
-    if drop_and_pad and num_out_tokens is not None:
-        experts_num = routing_map.shape[1]
-        rows_num = num_out_tokens // experts_num * experts_num if experts_num else 0
-        return _operators.permute(tokens, routing_map, probs, rows_num, rows_num, True, torch.int64)
-    rows = num_out_tokens if RETURNS_FIVE_VALUES else None
-    return _permute_op(tokens, routing_map, probs, rows)
+def _permute_padded(
+    tokens: Tensor, routing_map: Tensor, probs: Optional[Tensor], num_out_tokens: int
+) -> tuple[Tensor, Optional[Tensor], Tensor]:
+    experts_num = routing_map.shape[1]
+    rows_num = num_out_tokens // experts_num * experts_num if experts_num else 0
+    settings = (rows_num, rows_num, True, torch.int64)
+    if probs is None or _go_together(tokens, probs):
+        rows, row_probs, indices = _operators.permute(tokens, routing_map, probs, *settings)
+    else:  # a copy of each by itself: any two types will do
+        rows, _, indices = _operators.permute(tokens, routing_map, None, *settings)
+        no_tokens = probs.detach()[:, :0]
+        _, row_probs, _ = _operators.permute(no_tokens, routing_map, probs, *settings)
+    return rows, None if probs is None else row_probs, indices
 
 
 def permute(
@@ -290,26 +210,49 @@ def permute(
     drop_and_pad: bool = False,
     tokens_per_expert: Optional[Tensor] = None,
     align_size: int = 0,
+    return_batch_invariant_inverse_map: bool = False,
 ) -> tuple[Any, ...]:
     """Rows in expert order: permuted_tokens [R, H], permuted_probs [R] or None, sorted_indices [R].
 
     Since Megatron-Core 0.17 two more values: None (no offsets of padding) and `tokens_per_expert`.
     `sorted_indices` (int64) is the token of each row. With `drop_and_pad` every expert has
-    num_out_tokens // E rows. Without, R is the number of set pairs of `routing_map`; since 0.17
-    `num_out_tokens`, when given, must be that number (and lets torch.compile know it).
+    num_out_tokens // E rows. Without, R is `num_out_tokens` where it is given: further rows are
+    dropped, and where `routing_map` has fewer set pairs, pairs that are not set fill up; releases
+    whose `permute` counts the set pairs itself make R their number whatever is given.
+    `return_batch_invariant_inverse_map`: the fourth of five values is row and expert of each slot
+    [2, T, K], K = num_out_tokens / T, which :func:`unpermute` takes.
     `fused` and `align_size` are for CUDA kernels and change nothing here.
     """
-    routing_map = _as_map(routing_map)
-    if probs is None or _go_together(tokens, probs):
-        rows, row_probs, indices = _permute(
-            tokens, routing_map, probs, num_out_tokens, drop_and_pad
+    if tokens.shape[0] != routing_map.shape[0]:
+        raise ValueError(
+            f"tokens has {tokens.shape[0]} rows, but routing_map has {routing_map.shape[0]}"
         )
-    else:  # a copy of each by itself: any two types will do
-        rows, _, indices = _permute(tokens, routing_map, None, num_out_tokens, drop_and_pad)
-        no_tokens = probs.detach()[:, :0]
-        _, row_probs, _ = _permute(no_tokens, routing_map, probs, num_out_tokens, drop_and_pad)
-    values = (rows, None if probs is None else row_probs, indices)
-    return (*values, None, tokens_per_expert) if RETURNS_FIVE_VALUES else values
+    form = _form()
+    padded = drop_and_pad and num_out_tokens is not None
+    routing_map = _as_map(routing_map)
+    inverse_map = None
+    if return_batch_invariant_inverse_map and (
+        padded or num_out_tokens is None or num_out_tokens % max(len(tokens), 1)
+    ):
+        raise ValueError(
+            f"return_batch_invariant_inverse_map is set with drop_and_pad = {drop_and_pad} and "
+            f"num_out_tokens = {num_out_tokens}, expected no drop_and_pad and a multiple of the "
+            f"{len(tokens)} tokens"
+        )
+    if padded and num_out_tokens is not None:
+        rows, row_probs, indices = _permute_padded(tokens, routing_map, probs, num_out_tokens)
+    else:
+        exact = form.cuts_to_num_out_tokens or return_batch_invariant_inverse_map
+        indices, experts = _rows_call(routing_map, num_out_tokens if exact else None)
+        rows = _operators.spread(tokens, indices, indices.shape[0], True)
+        row_probs = None if probs is None else probs[indices, experts]
+        if return_batch_invariant_inverse_map and num_out_tokens is not None:
+            slots_a_token = num_out_tokens // max(len(tokens), 1)
+            inverse_map = _inverse_call(routing_map, indices, experts, slots_a_token)
+    values = (rows, row_probs, indices)
+    if form.returns_five_values or return_batch_invariant_inverse_map:
+        return (*values, inverse_map, tokens_per_expert)
+    return values
 
 
 def _common_types(tokens: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
@@ -318,6 +261,15 @@ def _common_types(tokens: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
         return tokens, probs
     wide = torch.promote_types(tokens.dtype, probs.dtype)
     return tokens.to(wide), probs.to(wide)
+
+
+def _map_of(inverse_map: Tensor, probs: Tensor) -> Tensor:
+    """The routing map that an inverse map was made of."""
+    experts_num = probs.shape[1]
+    experts = inverse_map[1]
+    places = torch.where(experts < 0, experts_num, experts)  # unused slots mark one column more
+    marked = experts.new_zeros(experts.shape[0], experts_num + 1, dtype=torch.bool)
+    return marked.scatter(1, places, True)[:, :experts_num]
 
 
 def unpermute(
@@ -329,43 +281,34 @@ def unpermute(
     fused: bool = False,
     drop_and_pad: bool = False,
     pad_offsets: Optional[Tensor] = None,
+    batch_invariant_inverse_map: Optional[Tensor] = None,
 ) -> Tensor:
     """The rows added up again in token order, weighted by `probs`: [T, H], the type of the rows.
 
     `sorted_indices` is what :func:`permute` returned for the same `routing_map`. `fused` changes
-    nothing here; `pad_offsets` must be None, as `permute` returns it.
+    nothing here; `pad_offsets` must be None, as `permute` returns it. The sums are made in one
+    order whatever the batch holds, with `batch_invariant_inverse_map` and without; given, it names
+    the rows, and `sorted_indices` is not read. Megatron adds partial sums of each rank of experts,
+    which may differ in the last bit.
     """
     if pad_offsets is not None:
         raise ValueError("pad_offsets is given, expected None: permute here never pads rows")
     tokens_num, hidden_size = restore_shape
-    if probs is None:
+    settings = (tokens_num, hidden_size, drop_and_pad, False, False)
+    indices, rows, weights = sorted_indices, permuted_tokens, probs
+    if probs is not None:
+        rows, weights = _common_types(permuted_tokens, probs)
+    if batch_invariant_inverse_map is not None:
+        indices = batch_invariant_inverse_map[0].reshape(-1)
+        routing_map = None if probs is None else _map_of(batch_invariant_inverse_map, probs)
+        settings = (tokens_num, hidden_size, False, False, False)
+    elif probs is None:
         # Without weights only the token of each row counts, which is the padded form of indices.
-        return _operators.unpermute(
-            permuted_tokens,
-            sorted_indices,
-            None,
-            None,
-            tokens_num,
-            hidden_size,
-            True,
-            False,
-            False,
-        )[0]
-    if routing_map is None:
+        routing_map, settings = None, (tokens_num, hidden_size, True, False, False)
+    elif routing_map is None:
         raise ValueError("routing_map is None, expected a tensor as probs is given")
-    rows, weights = _common_types(permuted_tokens, probs)
-    if drop_and_pad:
-        combined = _operators.unpermute(
-            rows,
-            sorted_indices,
-            _as_map(routing_map),
-            weights,
-            tokens_num,
-            hidden_size,
-            True,
-            False,
-            False,
-        )[0]
     else:
-        combined = _unpermute_op(rows, sorted_indices, _as_map(routing_map), weights, hidden_size)
+        routing_map = _as_map(routing_map)
+        indices = indices if drop_and_pad else _slots_call(routing_map, indices)
+    combined = _operators.unpermute(rows, indices, routing_map, weights, *settings)[0]
     return combined.to(permuted_tokens.dtype)

@@ -12,9 +12,10 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor
 
-from . import _operators
+from . import _operators, unpermute_with_indices
 
 __all__ = [
+    "_npu_moe_token_unpermute_with_routing_map",
     "npu_moe_token_permute_with_routing_map",
     "npu_moe_token_permute_with_routing_map_grad",
     "npu_moe_token_unpermute_with_routing_map",
@@ -89,6 +90,32 @@ def npu_moe_token_unpermute_with_routing_map(
         False,
         True,
     )[0]
+
+
+def _npu_moe_token_unpermute_with_routing_map(
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    restore_shape: Sequence[int],
+    *,
+    probs: Optional[Tensor] = None,
+    routing_map: Optional[Tensor] = None,
+    drop_and_pad: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
+    """unpermuted_tokens [T, H], out_index [N], permuted_token_id [N], permuted_probs [N] or None.
+
+    MindSpeed's fused path calls this function of the plug-in, and hands the second and third
+    result to :func:`npu_moe_token_unpermute_with_routing_map_grad`.
+    """
+    found = unpermute_with_indices(
+        permuted_tokens,
+        sorted_indices,
+        routing_map=None if probs is None else routing_map,
+        probs=probs,
+        restore_shape=restore_shape,
+        drop_and_pad=drop_and_pad,
+        tolerate_routing_mismatch=True,
+    )
+    return tuple(found)
 
 
 def npu_moe_token_unpermute_with_routing_map_grad(

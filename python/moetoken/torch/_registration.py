@@ -1,0 +1,190 @@
+"""How a function becomes an operator: the dispatcher's, autograd's, vmap's and autocast's rules.
+
+Every operator is registered with torch.library as ``torch.ops.moetoken.*``, for what traces
+(torch.compile, torch.export, fake tensors) and for who calls it there. The functions of the package
+go another way where that is possible: directly where no rule has anything to do, else through an
+autograd.Function, which has the forward-mode rule that torch.library's operators cannot have.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, NamedTuple, Optional, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from ._direct import is_plain
+
+__all__ = ["Rules", "is_forward_mode", "register"]
+
+_HALF = (torch.float16, torch.bfloat16)
+_LIBRARY = torch.library.Library("moetoken", "FRAGMENT")  # as long as the operators live
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+
+class Rules(NamedTuple):
+    """What an operator needs beside its function: see the guide of torch.autograd.Function."""
+
+    outputs: Callable[..., Any]  # empty tensors of the right shapes
+    context: Optional[Callable[..., None]] = None  # (ctx, inputs, outputs)
+    backward: Optional[Callable[..., tuple[Any, ...]]] = None  # (ctx, *gradients)
+    jvp: Optional[Callable[..., tuple[Any, ...]]] = None  # (ctx, *tangents)
+    widen: Optional[tuple[Sequence[int], Sequence[int]]] = None  # places of token-like, probs-like
+
+
+def is_forward_mode() -> bool:
+    """Whether forward-mode derivatives are being computed: rules then keep what these need."""
+    return forward_ad._current_level >= 0
+
+
+def _first(values: Sequence[Any], places: Sequence[int]) -> Optional[Tensor]:
+    return next((values[i] for i in places if values[i] is not None), None)
+
+
+def _widened(values: Sequence[Any], rule: tuple[Sequence[int], Sequence[int]]) -> list[Any]:
+    """Types that the operators take together, where autocast has left others: the wider one wins.
+
+    Under autocast a layer's weights are of the narrow type while its tokens may still be float32.
+    """
+    given = list(values)
+    tokens, probs = ([i for i in places if given[i] is not None] for places in rule)
+    if not tokens:
+        return given
+    wide = functools.reduce(torch.promote_types, (given[i].dtype for i in tokens))
+    for i in tokens:
+        given[i] = given[i].to(wide)
+    for i in probs:
+        if given[i].dtype != wide and not (wide in _HALF and given[i].dtype == torch.float32):
+            given[i] = given[i].to(torch.float32 if wide in _HALF else wide)
+    return given
+
+
+def _check_devices(values: Sequence[Any]) -> None:
+    """Tensors on several devices: one of them without memory would leave results unwritten."""
+    devices = {value.device.type for value in values if isinstance(value, Tensor)}
+    if len(devices) > 1:
+        raise ValueError(f"tensors are on {' and '.join(sorted(devices))}, expected one device")
+
+
+def _one_by_one(
+    call: Callable[..., Any],
+    outputs: Callable[..., Any],
+    size: int,
+    places: Sequence[Optional[int]],
+    values: Sequence[Any],
+) -> Any:
+    """vmap: the call for each item of the batch, and where the batch is in the results."""
+    fronted = [
+        value if place is None else value.movedim(place, 0) for value, place in zip(values, places)
+    ]
+    if size == 0:
+        ones = [v if p is None else v.new_zeros(v.shape[1:]) for v, p in zip(fronted, places)]
+        found = outputs(*ones)
+        if isinstance(found, Tensor):
+            return found.new_empty((0, *found.shape)), 0
+        return tuple(one.new_empty((0, *one.shape)) for one in found), (0,) * len(found)
+    items = [
+        call(*(v if p is None else v[i] for v, p in zip(fronted, places))) for i in range(size)
+    ]
+    if isinstance(items[0], Tensor):
+        return torch.stack(items), 0
+    return tuple(torch.stack(parts) for parts in zip(*items)), (0,) * len(items[0])
+
+
+def _function(name: str, compute: Callable[..., Any], rules: Rules) -> type:
+    """The autograd.Function of an operator."""
+
+    def forward(*values: Any) -> tuple[Tensor, ...]:
+        return compute(*values)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*(o for o in output if not o.is_floating_point()))
+        ctx.outputs = [(o.shape, o.dtype) if o.is_floating_point() else None for o in output]
+        if rules.context is not None:
+            rules.context(ctx, inputs, output)
+
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Optional[Tensor], ...]:
+        """The rule, with zeros for outputs that do not change: PyTorch fails on None there."""
+        found = zip(rules.jvp(ctx, *tangents), ctx.outputs)  # type: ignore[misc]
+        return tuple(
+            torch.zeros(kind[0], dtype=kind[1]) if tangent is None and kind else tangent
+            for tangent, kind in found
+        )
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
+        return _one_by_one(function.apply, rules.outputs, info.batch_size, in_dims, values)
+
+    methods = {"forward": forward, "setup_context": setup_context, "vmap": vmap}
+    if rules.backward is not None:
+        methods["backward"] = rules.backward
+    if rules.jvp is not None:
+        methods["jvp"] = jvp
+    function: Any = type(
+        name, (torch.autograd.Function,), {key: staticmethod(m) for key, m in methods.items()}
+    )
+    return function
+
+
+def _refuse_forward_mode(name: str) -> None:
+    raise NotImplementedError(
+        f"torch.compile and torch.export have no forward-mode derivative of {name}: "
+        "compute it outside of them"
+    )
+
+
+def register(
+    name: str, compute: Callable[..., Any], rules: Rules
+) -> tuple[Any, Callable[..., Any]]:
+    """The operator torch.ops.moetoken.<name>, for CPU tensors, and the function for all calls."""
+    operator: Any = torch.library.custom_op(
+        f"moetoken::{name}", compute, mutates_args=(), device_types="cpu"
+    )
+
+    @operator.register_fake
+    def _(*values: Any) -> tuple[Tensor, ...]:
+        _check_devices(values)
+        return rules.outputs(*values)
+
+    if rules.backward is not None:
+        operator.register_autograd(rules.backward, setup_context=rules.context)
+    if hasattr(operator, "register_vmap"):  # since PyTorch 2.5
+
+        @operator.register_vmap
+        def _(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
+            return _one_by_one(operator, rules.outputs, info.batch_size, in_dims, values)
+
+    def below(*values: Any) -> tuple[Tensor, ...]:
+        return compute(*values) if is_plain(values) else operator(*values)
+
+    if rules.backward is None:
+        return operator, below
+    function: Any = _function(name, below, rules)
+
+    def call(*values: Any) -> tuple[Tensor, ...]:
+        if torch.compiler.is_compiling():
+            if is_forward_mode():
+                _refuse_forward_mode(name)
+            if rules.widen is not None and torch.is_autocast_enabled("cpu"):
+                values = tuple(_widened(values, rules.widen))
+            return operator(*values)
+        if is_plain(values) and not is_forward_mode():
+            return compute(*values)
+        if rules.widen is not None and torch.is_autocast_enabled("cpu"):
+            values = tuple(_widened(values, rules.widen))
+        return function.apply(*values)
+
+    if rules.widen is not None:
+        _register_autocast(name, operator, rules.widen)
+    return operator, call
+
+
+def _register_autocast(name: str, operator: Any, rule: tuple[Sequence[int], Sequence[int]]) -> None:
+    """The rule for who calls torch.ops.moetoken.* under autocast."""
+
+    def autocast(_: Any, *values: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            return operator(*_widened(values, rule))
+
+    _LIBRARY.impl(name, autocast, "AutocastCPU", with_keyset=True)
