@@ -1,18 +1,25 @@
-/* context.h - which context the calling thread works in. */
+/* context.h - which context a thread works in. */
 #ifndef ACLNN_CONTEXT_H
 #define ACLNN_CONTEXT_H
+
+#include "../include/acl/acl_rt.h"
 
 #include <stdbool.h>
 
 struct stream;
 
-/* False, and a message, when the thread has no context: nobody has set a device or context. */
+/* Whether the calling thread has a context; without one the message says so, beginning with the
+ * function's name. */
 bool context_required(const char *function);
 
-/* The default stream of the thread's context; NULL without a context. */
-struct stream *context_default_stream(void);
+/* The number of the calling thread's context, which no other context of the process has. Without a
+ * context 107002 and a message. */
+aclError context_current_id(const char *function, uint64_t *id);
 
-/* Forgets that the device was set: aclFinalize. */
+/* Its default stream, held until stream_drop; or 107002. */
+aclError context_hold_default_stream(const char *function, struct stream **stream);
+
+/* What the last aclrtResetDevice does, for aclFinalize. */
 void context_release_device(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* lifecycle.c - aclInit and aclFinalize: any number of times in one process, strictly in turn. */
+/* lifecycle.c - aclInit and the two ways to end: any number of times in one process. */
 #include "../include/acl/acl.h"
 #include "../include/aclnn/aclnn_base.h"
 #include "context.h"
@@ -6,50 +6,74 @@
 #include "registry.h"
 #include "stream.h"
 
-enum life {
-    NEVER_INITIALISED,
-    INITIALISED,
-    FINALISED
-};
+#include <pthread.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static enum life life = NEVER_INITIALISED;
-
-/* Goes to `next` and returns what it was before. */
-static enum life change_life(enum life next)
-{
-    pthread_mutex_lock(&lock);
-    enum life before = life;
-    if (next == INITIALISED || before == INITIALISED)
-        life = next;
-    pthread_mutex_unlock(&lock);
-    return before;
-}
+static uint64_t references; /* aclInit calls since the last end */
+static bool ended;          /* ended since the last aclInit */
 
 aclError aclInit(const char *configPath)
 {
     (void)configPath;
-    if (change_life(INITIALISED) == INITIALISED)
+    pthread_mutex_lock(&lock);
+    bool repeated = ++references > 1;
+    ended = false;
+    pthread_mutex_unlock(&lock);
+    if (repeated)
         return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit: initialised already");
     registry_read_environment();
     return ACL_SUCCESS;
 }
 
-aclError aclFinalize(void)
+static aclError end(const char *function)
 {
-    enum life before = change_life(FINALISED);
-    if (before == NEVER_INITIALISED)
-        return fail(ACL_ERROR_UNINITIALIZE, "aclFinalize: aclInit was not called");
-    if (before == FINALISED)
-        return fail(ACL_ERROR_REPEAT_FINALIZE, "aclFinalize: finalised already");
-    streams_wait();
+    streams_wait(-1, function);
     context_release_device();
     bool intact = registry_verify();
     size_t leaks = registry_report_leaks();
+    streams_forget_orphans();
     if (leaks > 0)
-        return fail(ACL_ERROR_FAILURE, "aclFinalize: %zu objects or blocks were never released",
+        return fail(ACL_ERROR_FAILURE, "%s: %zu objects or blocks were never released", function,
                     leaks);
     return intact ? ACL_SUCCESS : ACL_ERROR_FAILURE;
+}
+
+aclError aclFinalize(void)
+{
+    pthread_mutex_lock(&lock);
+    bool repeated = ended;
+    references = 0;
+    ended = true;
+    pthread_mutex_unlock(&lock);
+    if (repeated)
+        return fail(ACL_ERROR_REPEAT_FINALIZE, "%s: finalised already", __func__);
+    return end(__func__);
+}
+
+aclError aclFinalizeReference(uint64_t *refCount)
+{
+    pthread_mutex_lock(&lock);
+    bool repeated = ended;
+    if (references > 0)
+        references--;
+    uint64_t left = references;
+    ended = left == 0;
+    pthread_mutex_unlock(&lock);
+    if (refCount)
+        *refCount = left;
+    if (repeated)
+        return fail(ACL_ERROR_REPEAT_FINALIZE, "%s: finalised already", __func__);
+    return left > 0 ? ACL_SUCCESS : end(__func__);
+}
+
+aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
+{
+    if (majorVersion == NULL || minorVersion == NULL || patchVersion == NULL)
+        return fail(ACL_ERROR_INVALID_PARAM, "%s: a version's pointer is NULL", __func__);
+    *majorVersion = ACL_MAJOR_VERSION;
+    *minorVersion = ACL_MINOR_VERSION;
+    *patchVersion = ACL_PATCH_VERSION;
+    return ACL_SUCCESS;
 }
 
 aclnnStatus aclnnInit(const char *configPath)
