@@ -1,7 +1,7 @@
 /* fuzz_npz.c - libFuzzer harness: an input that begins with "PK" is an archive; any other is put
  * into an honest archive as an array, so that checksums do not keep the fuzzer from array headers.
- * Sources: this file, tests/io/file_bytes.c and moetoken_io with a moetoken library; include
- * tests/io. Seeds: io_corpus/make_seeds.c. */
+ * Sources: this file, tests/tool/io/file_bytes.c and moetoken_io with a moetoken library; include
+ * tests/tool/io. Seeds: io_corpus/make_seeds.c. */
 #include "file_bytes.h"
 #include "touch_tensors.h"
 

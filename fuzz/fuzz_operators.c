@@ -4,7 +4,7 @@
  * Every tensor is allocated to the byte, so that AddressSanitizer sees any access outside. A call
  * that fails must have written nothing; one that succeeds must agree with the scalar kernels and
  * with the tests' oracle; and what the oracle calls a fault in an index must have been refused. */
-#include "oracle.h"
+#include "oracle/oracle.h"
 #include "support/numbers.h"
 #include "support/random.h"
 #include "support/routing.h"

@@ -17,7 +17,7 @@ done
 
 work=$moved/outside
 mkdir -p "$work"
-cp tests/outside_program.c "$work/main.c"
+cp tests/package/outside_program.c "$work/main.c"
 cd "$work"
 # shellcheck disable=SC2046 # lists of words
 cc -std=c11 -Wall -Werror main.c -o shared $(pkg-config --cflags --libs moetoken)

@@ -13,7 +13,7 @@ import numpy as np
 
 __all__ = ["DEFAULT_MODELS", "DTYPES", "MODELS", "Data", "Shape", "make_data"]
 
-# hidden size, experts, experts a token: the same table as the tool's (cli/models.c).
+# hidden size, experts, experts a token: the same table as the tool's (cli/cases/models.c).
 MODELS: dict[str, tuple[int, int, int]] = {
     "mixtral-8x7b": (4096, 8, 2),
     "deepseek-v3": (7168, 256, 8),

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "output_file.h"
+#include "model/output_file.h"
 
 static const char magic[16] = "train_moe ckpt1";
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model.h"
+#include "model/model.h"
 
 #define TOLERANCE  1e-6
 #define BYTES_USED 11 /* different bytes in the text */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config.h"
+#include "model/config.h"
 #include "plot.h"
 
 /* What the run does besides what config.h says; nothing here changes a number of the model. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "checkpoint.h"
-#include "output_file.h"
+#include "model/output_file.h"
 
 #define WIDTH 760.0
 #define LEFT  64.0

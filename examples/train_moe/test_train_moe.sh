@@ -24,7 +24,7 @@ train() {
     log=$1
     shift
     # shellcheck disable=SC2086 # EMULATOR and small are lists of words
-    ${EMULATOR:-} "$TRAIN_MOE" $small "$@" "$here/moe.c" "$here/model.c" "$here/layers.c" >"$log"
+    ${EMULATOR:-} "$TRAIN_MOE" $small "$@" "$here/model/moe.c" "$here/model/model.c" "$here/model/layers.c" >"$log"
 }
 
 # resume LOG OPTION...
@@ -32,7 +32,7 @@ resume() {
     log=$1
     shift
     # shellcheck disable=SC2086
-    ${EMULATOR:-} "$TRAIN_MOE" "$@" "$here/moe.c" "$here/model.c" "$here/layers.c" >"$log"
+    ${EMULATOR:-} "$TRAIN_MOE" "$@" "$here/model/moe.c" "$here/model/model.c" "$here/model/layers.c" >"$log"
 }
 
 # The lines that hold losses, without the speed; and the checksum of the parameters.
@@ -170,15 +170,15 @@ test_errors() {
 
     train "$work/log" --steps 2 --evaluate-every 1 --checkpoint "$work/run"
     refused 2 "--seed cannot go with --resume" --resume "$work/run" --seed 3
-    refused 1 "belongs to another text" --resume "$work/run" "$here/moe.c" "$here/model.c"
+    refused 1 "belongs to another text" --resume "$work/run" "$here/model/moe.c" "$here/model/model.c"
     refused 1 "--dump-step is 3; the run is at step 2 of 2" --resume "$work/run" \
-        --dump-step 3 "$work/case" "$here/moe.c" "$here/model.c" "$here/layers.c"
+        --dump-step 3 "$work/case" "$here/model/moe.c" "$here/model/model.c" "$here/model/layers.c"
     head -c 30000 "$work/run" >"$work/cut"
-    refused 1 "ends too early" --resume "$work/cut" "$here/moe.c" "$here/model.c" "$here/layers.c"
+    refused 1 "ends too early" --resume "$work/cut" "$here/model/moe.c" "$here/model/model.c" "$here/model/layers.c"
     cp "$work/run" "$work/damaged"
     printf 'X' | dd of="$work/damaged" bs=1 seek=60000 conv=notrunc 2>"$work/log"
-    refused 1 "is damaged" --resume "$work/damaged" "$here/moe.c" "$here/model.c" "$here/layers.c"
-    refused 2 "is not a checkpoint" --resume "$here/moe.c"
+    refused 1 "is damaged" --resume "$work/damaged" "$here/model/moe.c" "$here/model/model.c" "$here/model/layers.c"
+    refused 2 "is not a checkpoint" --resume "$here/model/moe.c"
     [ ! -e "$work/case" ] || fail "a refused run wrote a case"
 }
 

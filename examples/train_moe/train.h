@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config.h"
-#include "model.h"
+#include "model/config.h"
+#include "model/model.h"
 #include "text.h"
 
 /* A row of the table: the steps since the row before it. Doubles only: goes to the checkpoint. */

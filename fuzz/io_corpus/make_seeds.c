@@ -1,6 +1,6 @@
 /* make_seeds.c - writes the seeds of both file fuzzers: make_seeds DIR makes DIR/safetensors-...
  * and DIR/npz-... files, from the tool's own writers and from hand-made bytes. Sources: this file,
- * tests/io/file_bytes.c and moetoken_io with a moetoken library; include tests/io. */
+ * tests/tool/io/file_bytes.c and moetoken_io with a moetoken library; include tests/tool/io. */
 #include "file_bytes.h"
 
 #include "io/tensor_file.h"

@@ -1,7 +1,7 @@
 /* limits_test.c - the products' limits: the numbers of limits.c against the formulas evaluated one
  * size at a time, phase one at the last size that passes and the first that does not, and the table
  * in docs/aclnn.md, line by line. */
-#include "limits.h"
+#include "products/limits.h"
 #include "twin.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* check.c - the check that errors are told as contract.md wants them. */
+/* check.c - the check that errors are told as docs/contract.md wants them. */
 #include "check.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* family_case.c - complete random calls of unpermute, permute and permute_grad. */
 #include "family_case.h"
 
-#include "../oracle.h"
 #include "check.h"
+#include "oracle/oracle.h"
 #include "random.h"
 
 struct family_spec family_spec_default(enum family_verb verb, bool padded)

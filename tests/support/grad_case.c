@@ -1,8 +1,8 @@
 /* grad_case.c - a complete random call of moetoken_unpermute_grad. */
 #include "grad_case.h"
 
-#include "../oracle.h"
 #include "check.h"
+#include "oracle/oracle.h"
 #include "random.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* routing.c - random routings that are valid by contract.md. */
+/* routing.c - random routings that are valid by docs/contract.md. */
 #include "routing.h"
 
 #include "random.h"

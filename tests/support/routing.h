@@ -1,4 +1,4 @@
-/* routing.h - random routings that are valid by contract.md: index tensors and maps as plain
+/* routing.h - random routings that are valid by docs/contract.md: index tensors and maps as plain
  * arrays, with everything irregular that is allowed. */
 #ifndef MOETOKEN_TESTS_ROUTING_H
 #define MOETOKEN_TESTS_ROUTING_H

@@ -1,0 +1,187 @@
+/* cmd_limits.c - `moetoken limits`: which products take a case of unpermute_grad, without running
+ * it. The case's shapes and types -> the same formulas as phase one of the aclnn layer -> a line a
+ * product. */
+#include <string.h>
+
+#include "cases/case_files.h"
+#include "commands.h"
+#include "products/limits.h"
+#include "values/number_formats.h"
+
+struct limits_settings {
+    const char *soc;
+    int drop_and_pad; /* -1: not given */
+};
+
+enum {
+    REASON_SIZE = 512
+};
+
+/* The tensors that decide; shapes are checked with an output of the shape that they give. */
+struct limits_case {
+    struct case_files files;
+    moetoken_unpermute_grad_args args;
+    DLTensor rows_grad;
+    int64_t rows_shape[2];
+};
+
+static bool find_tensors(struct limits_case *limits_case)
+{
+    const struct case_files *files = &limits_case->files;
+    moetoken_unpermute_grad_args *args = &limits_case->args;
+    return case_tensor(files, "unpermuted_tokens_grad", true, &args->unpermuted_tokens_grad) &&
+           case_tensor(files, "out_index", true, &args->out_index) &&
+           case_tensor(files, "permute_token_id", args->drop_and_pad, &args->permute_token_id) &&
+           case_tensor(files, "routing_map", false, &args->routing_map) &&
+           case_tensor(files, "permuted_tokens", false, &args->permuted_tokens) &&
+           case_tensor(files, "probs", false, &args->probs);
+}
+
+/* Dropless, the interface takes token ids of any value, so that they do not count here. */
+static int check_case(struct limits_case *limits_case)
+{
+    moetoken_unpermute_grad_args *args = &limits_case->args;
+    moetoken_options options = {.flags = MOETOKEN_TOLERATE_ROUTING_MISMATCH};
+    if (!args->drop_and_pad)
+        args->permute_token_id = NULL;
+    limits_case->rows_shape[0] =
+        tensor_dimension(args->permuted_tokens ? args->permuted_tokens : args->out_index, 0);
+    limits_case->rows_shape[1] = tensor_dimension(args->unpermuted_tokens_grad, 1);
+    limits_case->rows_grad = *args->unpermuted_tokens_grad;
+    limits_case->rows_grad.data = NULL;
+    limits_case->rows_grad.ndim = 2;
+    limits_case->rows_grad.shape = limits_case->rows_shape;
+    limits_case->rows_grad.strides = NULL;
+    args->permuted_tokens_grad = &limits_case->rows_grad;
+    if (moetoken_unpermute_grad_check(args, &options) == MOETOKEN_OK)
+        return EXIT_DONE;
+    return report_input(&limits_case->files, moetoken_last_error());
+}
+
+static bool has_type(const DLTensor *tensor, moetoken_type type)
+{
+    moetoken_type found;
+    return tensor == NULL || (type_of_tensor(tensor, &found) && found == type);
+}
+
+/* The interface takes fewer types than the library, on every product. */
+static const char *unknown_type(const moetoken_unpermute_grad_args *args)
+{
+    if (has_type(args->unpermuted_tokens_grad, MOETOKEN_F64))
+        return "tokens of type float64: float32, float16 and bfloat16 are taken";
+    if (!has_type(args->out_index, MOETOKEN_I32) || !has_type(args->permute_token_id, MOETOKEN_I32))
+        return "indices of type int64: int32 is taken";
+    if (args->probs != NULL && has_type(args->routing_map, MOETOKEN_U8))
+        return "a routing_map of type uint8: bool and int8 are taken";
+    return NULL;
+}
+
+static struct limits_call call_of(const moetoken_unpermute_grad_args *args)
+{
+    return (struct limits_call){.drop_and_pad = args->drop_and_pad,
+                                .tokens_num = tensor_dimension(args->unpermuted_tokens_grad, 0),
+                                .hidden_size = tensor_dimension(args->unpermuted_tokens_grad, 1),
+                                .experts_num = tensor_dimension(args->probs, 1),
+                                .slots_num = tensor_dimension(args->out_index, 0),
+                                .token_bytes = args->unpermuted_tokens_grad->dtype.bits / 8,
+                                .probs_bytes = args->probs ? args->probs->dtype.bits / 8 : 0,
+                                .token_is_bfloat16 =
+                                    has_type(args->unpermuted_tokens_grad, MOETOKEN_BF16)};
+}
+
+/* Whether the product takes the case; if not, or if there is nothing to say yes to, the reason. */
+static bool accepts(const struct product *product, const moetoken_unpermute_grad_args *args,
+                    char reason[REASON_SIZE])
+{
+    struct limits_call call = call_of(args);
+    const char *type = unknown_type(args);
+    reason[0] = '\0';
+    if (!product->has_operators || args->probs != NULL) {
+        if (!limits_accept(product, &call, reason, REASON_SIZE))
+            return false;
+    } else {
+        snprintf(reason, REASON_SIZE, "without probs nothing is limited");
+    }
+    if (type != NULL)
+        snprintf(reason, REASON_SIZE, "%s", type);
+    return type == NULL;
+}
+
+/* One line; whether the product takes the case. */
+static bool print_product(const struct product *product, const moetoken_unpermute_grad_args *args)
+{
+    char reason[REASON_SIZE];
+    bool accepted = accepts(product, args, reason);
+    const char *verdict = accepted ? "accepted" : product->has_operators ? "refused" : "absent";
+    printf("%-14s%s%s%s\n", product->name, verdict, reason[0] ? ": " : "", reason);
+    return accepted;
+}
+
+static int print_products(const char *soc, const moetoken_unpermute_grad_args *args)
+{
+    if (soc != NULL)
+        return print_product(limits_find_product(soc), args) ? EXIT_DONE : EXIT_INPUT;
+    for (size_t i = 0; limits_product(i) != NULL; i++)
+        print_product(limits_product(i), args);
+    return EXIT_DONE;
+}
+
+static int run_case(const struct limits_settings *settings, struct limits_case *limits_case)
+{
+    if (!case_switch(&limits_case->files, "drop_and_pad", settings->drop_and_pad,
+                     &limits_case->args.drop_and_pad) ||
+        !find_tensors(limits_case))
+        return EXIT_INPUT;
+    int status = check_case(limits_case);
+    return status == EXIT_DONE ? print_products(settings->soc, &limits_case->args) : status;
+}
+
+static int run(int argc, char **argv)
+{
+    struct limits_settings settings = {.drop_and_pad = -1};
+    struct limits_case limits_case = {.args = {0}};
+    const char *paths[CASE_FILES_MOST];
+    int count;
+    int status = parse_options(&command_limits, argc, argv, &settings, paths, &count);
+    if (status != PARSED_RUN)
+        return status;
+    if (settings.soc != NULL && limits_find_product(settings.soc) == NULL)
+        return usage_error(&command_limits, "--soc %s: expected one of %s", settings.soc,
+                           LIMITS_PRODUCT_NAMES);
+    if (!case_files_open(&limits_case.files, paths, count))
+        return EXIT_INPUT;
+    status = run_case(&settings, &limits_case);
+    case_files_close(&limits_case.files);
+    return status;
+}
+
+static const struct option_spec options[] = {
+    {.name = "soc",
+     .kind = OPTION_TEXT,
+     .value = "NAME",
+     .offset = offsetof(struct limits_settings, soc),
+     .help =
+         "one product alone, as in MOETOKEN_SOC; exit status 1\nwhen it does not take the case"},
+    {.name = "drop-and-pad",
+     .kind = OPTION_SWITCH,
+     .value = "true|false",
+     .offset = offsetof(struct limits_settings, drop_and_pad),
+     .help = "padded mode; wins over drop_and_pad in the file's metadata"},
+};
+
+const struct command command_limits = {
+    .name = "limits",
+    .operands = "CASE...",
+    .summary = "which Ascend products take a case of unpermute-grad",
+    .description =
+        "Reads   unpermuted_tokens_grad [T,H], out_index [N] and, where they are there,\n"
+        "        permute_token_id [N], routing_map [T,E], permuted_tokens [R,H], probs [T,E]\n"
+        "\n"
+        "Tells for each product whether its operator takes the case, refuses it - with formula\n"
+        "and numbers - or does not exist there. Nothing is computed.",
+    .options = options,
+    .options_count = sizeof options / sizeof options[0],
+    .operands_least = 1,
+    .operands_most = CASE_FILES_MOST,
+    .run = run,
+};

@@ -1,0 +1,244 @@
+/* cmd_verify.c - `moetoken verify`: recomputes what OUT holds and says how far off it is.
+ * Files -> oracle_case -> reports -> one line an output; the first mismatch on standard error. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "commands.h"
+#include "oracle/oracle.h"
+#include "oracle/oracle_report.h"
+#include "values/number_formats.h"
+
+#define FAULT_SIZE 256 /* a line about one element */
+
+struct verify_settings {
+    struct oracle_options options;
+    const char *outputs;
+    bool quiet;
+};
+
+static const char *text_of_bool(bool value)
+{
+    return value ? "true" : "false";
+}
+
+static bool is_good(const struct output_report *report)
+{
+    return report->wrong == 0 && report->problem[0] == '\0';
+}
+
+static void print_report(const struct output_report *report)
+{
+    if (report->problem[0] != '\0') {
+        printf("%-22s %s\n", report->name, report->problem);
+        return;
+    }
+    printf("%-22s %12" PRId64 " elements checked, worst error %.4g ulp, ", report->name,
+           report->checked, report->worst_ulp);
+    if (report->wrong == 0) {
+        printf("all right\n");
+        return;
+    }
+    char fault[FAULT_SIZE];
+    report_describe(report, fault, sizeof fault);
+    printf("%" PRId64 " wrong, the first is %s\n", report->wrong, fault);
+}
+
+static void print_fault(const char *path, const struct output_report *report)
+{
+    fflush(stdout);
+    fprintf(stderr, "moetoken: %s: ", path);
+    if (report->problem[0] != '\0') {
+        fprintf(stderr, "%s %s\n", report->name, report->problem);
+        return;
+    }
+    char fault[FAULT_SIZE];
+    report_describe(report, fault, sizeof fault);
+    fprintf(stderr, "%s\n", fault);
+}
+
+static int print_reports(const struct output_report *reports, const char *path, bool quiet)
+{
+    const struct output_report *fault = NULL;
+    for (int i = 0; i < OUTPUTS_MOST; i++) {
+        if (reports[i].name == NULL)
+            continue;
+        if (!quiet)
+            print_report(&reports[i]);
+        if (fault == NULL && !is_good(&reports[i]))
+            fault = &reports[i];
+    }
+    if (fault != NULL)
+        print_fault(path, fault);
+    return fault == NULL ? EXIT_DONE : EXIT_INPUT;
+}
+
+/* --outputs: only these; else all. false when a name is not one of the operator's. */
+static bool find_wanted(const char *names, enum operator_kind kind, bool wanted[OUTPUTS_MOST])
+{
+    for (int i = 0; i < OUTPUTS_MOST; i++)
+        wanted[i] = names == NULL && operator_outputs[kind].outputs[i] != NULL;
+    while (names != NULL) {
+        size_t span = strcspn(names, ",");
+        bool found = false;
+        for (int i = 0; i < OUTPUTS_MOST; i++) {
+            const char *name = operator_outputs[kind].outputs[i];
+            if (name != NULL && strlen(name) == span && strncmp(name, names, span) == 0)
+                found = wanted[i] = true;
+        }
+        if (!found)
+            return false;
+        names = names[span] == ',' ? names + span + 1 : NULL;
+    }
+    return true;
+}
+
+static int64_t rows_to_check(const struct oracle_case *oracle, const bool *wanted)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < OUTPUTS_MOST; i++)
+        if (wanted[i])
+            rows += tensor_dimension(oracle->output[i], 0);
+    return rows;
+}
+
+static int verify(const struct verify_settings *settings, const struct case_files *inputs,
+                  const struct case_files *output, const struct case_files *attributes)
+{
+    char error[TENSOR_FILE_ERROR_SIZE];
+    struct oracle_case oracle = {.error = error};
+    if (!oracle_case_load(inputs, output, attributes, &settings->options, &oracle))
+        return EXIT_INPUT;
+    bool wanted[OUTPUTS_MOST];
+    if (!find_wanted(settings->outputs, oracle.operator_kind, wanted))
+        return usage_error(&command_verify, "--outputs %s: %s writes no such tensor",
+                           settings->outputs, operator_outputs[oracle.operator_kind].name);
+    struct output_report reports[OUTPUTS_MOST];
+    struct progress progress = {0};
+    progress_begin(&progress, "verify", rows_to_check(&oracle, wanted));
+    bool compared = oracle_verify(&oracle, wanted, reports, &progress);
+    double seconds = progress_end(&progress);
+    if (!compared)
+        return report_input(inputs, error);
+    int status = print_reports(reports, output->paths[0], settings->quiet);
+    if (!settings->quiet)
+        printf("verify %s: %s, drop_and_pad=%s, %.3g s\n",
+               operator_outputs[oracle.operator_kind].name, status == EXIT_DONE ? "good" : "BAD",
+               text_of_bool(oracle.drop_and_pad), seconds);
+    return status;
+}
+
+static int open_and_verify(const struct verify_settings *settings, const char *const *paths,
+                           int count)
+{
+    struct case_files inputs, output, attributes;
+    if (!case_files_open(&inputs, paths, count - 1))
+        return EXIT_INPUT;
+    if (!case_files_open(&output, paths + count - 1, 1)) {
+        case_files_close(&inputs);
+        return EXIT_INPUT;
+    }
+    attributes = output; /* what OUT says of itself goes before what the case says */
+    for (int i = 0; i < inputs.count && attributes.count < CASE_FILES_MOST; i++) {
+        attributes.files[attributes.count] = inputs.files[i];
+        attributes.paths[attributes.count++] = inputs.paths[i];
+    }
+    int status = verify(settings, &inputs, &output, &attributes);
+    case_files_close(&inputs);
+    case_files_close(&output);
+    return status;
+}
+
+static int run(int argc, char **argv)
+{
+    struct verify_settings settings = {.options = {.operator_kind = -1,
+                                                   .drop_and_pad = -1,
+                                                   .mask_fill_slots = -1,
+                                                   .tolerate_routing_mismatch = -1,
+                                                   .tokens_num = -1,
+                                                   .experts_num = -1,
+                                                   .num_out_tokens = -1}};
+    const char *paths[CASE_FILES_MOST];
+    int count;
+    int status = parse_options(&command_verify, argc, argv, &settings, paths, &count);
+    return status == PARSED_RUN ? open_and_verify(&settings, paths, count) : status;
+}
+
+#define OPTION(field)                                                                              \
+    (offsetof(struct verify_settings, options) + offsetof(struct oracle_options, field))
+
+static const struct option_spec options[] = {
+    {.name = "operator",
+     .kind = OPTION_CHOICE,
+     .value = OPERATORS_CHOICES,
+     .offset = OPTION(operator_kind),
+     .help = "what wrote OUT (default: its metadata or its tensors tell)"},
+    {.name = "outputs",
+     .kind = OPTION_TEXT,
+     .value = "NAME,...",
+     .offset = offsetof(struct verify_settings, outputs),
+     .help = "check only these output tensors; the others may be missing"},
+    {.name = "drop-and-pad",
+     .kind = OPTION_SWITCH,
+     .value = "true|false",
+     .offset = OPTION(drop_and_pad),
+     .help = "padded mode; wins over the files' metadata"},
+    {.name = "mask-fill-slots",
+     .kind = OPTION_SWITCH,
+     .value = "true|false",
+     .offset = OPTION(mask_fill_slots),
+     .help = "as for the operator; wins over the files' metadata"},
+    {.name = "tolerate-routing-mismatch",
+     .kind = OPTION_SWITCH,
+     .value = "true|false",
+     .offset = OPTION(tolerate_routing_mismatch),
+     .help = "as for the operator; wins over the files' metadata"},
+    {.name = "restore-shape",
+     .kind = OPTION_TEXT,
+     .value = "T,H",
+     .offset = OPTION(restore_shape),
+     .help = "unpermute: the shape of its output, when nothing else tells"},
+    {.name = "tokens-num",
+     .kind = OPTION_INTEGER,
+     .value = "T",
+     .offset = OPTION(tokens_num),
+     .most = INT64_MAX,
+     .help = "the number of tokens, when nothing else tells"},
+    {.name = "experts-num",
+     .kind = OPTION_INTEGER,
+     .value = "E",
+     .offset = OPTION(experts_num),
+     .most = INT64_MAX,
+     .help = "the number of experts, when nothing else tells"},
+    {.name = "num-out-tokens",
+     .kind = OPTION_INTEGER,
+     .value = "N",
+     .offset = OPTION(num_out_tokens),
+     .most = INT64_MAX,
+     .help = "permute: the number of slots, when nothing else tells"},
+    {.name = "quiet",
+     .letter = 'q',
+     .kind = OPTION_FLAG,
+     .offset = offsetof(struct verify_settings, quiet),
+     .help = "only the exit status and, on standard error, the first fault"},
+};
+
+const struct command command_verify = {
+    .name = "verify",
+    .operands = "CASE... OUT",
+    .summary = "recomputes OUT with an independent oracle and compares",
+    .description =
+        "Recomputes what an operator wrote to OUT from CASE, with arithmetic of its own, and\n"
+        "prints for each output the elements checked, the worst error in units in the last\n"
+        "place (against the value before its last rounding) and the first mismatch.\n"
+        "\n"
+        "Copies, products, forward sums and indices must have the exact bits. A dot product of\n"
+        "H terms may be any rounding of a number within H * 2^-53 * sum |x*g| of the exact sum.\n"
+        "Entries that no slot reaches must be +0. NaN must be NaN.\n"
+        "Exit status 0 only if everything holds and no output is missing.",
+    .options = options,
+    .options_count = sizeof options / sizeof options[0],
+    .operands_least = 2,
+    .operands_most = CASE_FILES_MOST,
+    .run = run,
+};
