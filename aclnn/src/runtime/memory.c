@@ -45,13 +45,18 @@ static aclError release(enum resource_kind kind, void *memory, const char *funct
     bool intact;
     if (memory == NULL)
         return fail(ACL_ERROR_INVALID_PARAM, "%s: the pointer is NULL", function);
-    streams_wait(); /* queued copies may still use it */
     if (!registry_release(kind, memory, function, &intact))
         return ACL_ERROR_RT_PARAM_INVALID;
     return intact ? ACL_SUCCESS : ACL_ERROR_FAILURE;
 }
 
 aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    (void)policy;
+    return allocate(RESOURCE_DEVICE_MEMORY, devPtr, size, __func__);
+}
+
+aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
 {
     (void)policy;
     return allocate(RESOURCE_DEVICE_MEMORY, devPtr, size, __func__);
@@ -76,12 +81,21 @@ aclError aclrtFreeHost(void *hostPtr)
 static bool sides_agree(const void *dst, const void *src, aclrtMemcpyKind kind,
                         const char *function)
 {
+    static const bool to_device[ACL_MEMCPY_INTER_DEVICE_TO_DEVICE + 1] = {
+        [ACL_MEMCPY_HOST_TO_DEVICE] = true,
+        [ACL_MEMCPY_DEVICE_TO_DEVICE] = true,
+        [ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE] = true,
+        [ACL_MEMCPY_INNER_DEVICE_TO_DEVICE] = true,
+        [ACL_MEMCPY_INTER_DEVICE_TO_DEVICE] = true};
+    static const bool from_device[ACL_MEMCPY_INTER_DEVICE_TO_DEVICE + 1] = {
+        [ACL_MEMCPY_DEVICE_TO_HOST] = true,
+        [ACL_MEMCPY_DEVICE_TO_DEVICE] = true,
+        [ACL_MEMCPY_INNER_DEVICE_TO_DEVICE] = true,
+        [ACL_MEMCPY_INTER_DEVICE_TO_DEVICE] = true};
     if (!registry_checks())
         return true;
-    bool to_device = kind == ACL_MEMCPY_HOST_TO_DEVICE || kind == ACL_MEMCPY_DEVICE_TO_DEVICE;
-    bool from_device = kind == ACL_MEMCPY_DEVICE_TO_HOST || kind == ACL_MEMCPY_DEVICE_TO_DEVICE;
-    bool wrong_dst = to_device && !registry_known(RESOURCE_DEVICE_MEMORY, dst);
-    bool wrong_src = from_device && !registry_known(RESOURCE_DEVICE_MEMORY, src);
+    bool wrong_dst = to_device[kind] && !registry_known(RESOURCE_DEVICE_MEMORY, dst);
+    bool wrong_src = from_device[kind] && !registry_known(RESOURCE_DEVICE_MEMORY, src);
     if (wrong_dst || wrong_src)
         fail(0, "%s: %s = %p is not in device memory, as kind = %d says", function,
              wrong_dst ? "dst" : "src", wrong_dst ? dst : src, (int)kind);
@@ -96,8 +110,8 @@ static aclError check_copy(const void *dst, size_t room, const void *src, size_t
     if (count > room)
         return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: count = %zu is above destMax = %zu", function,
                     count, room);
-    if ((int)kind < ACL_MEMCPY_HOST_TO_HOST || (int)kind > ACL_MEMCPY_DEFAULT)
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: kind = %d is unknown", function, (int)kind);
+    if ((int)kind < ACL_MEMCPY_HOST_TO_HOST || (int)kind > ACL_MEMCPY_INTER_DEVICE_TO_DEVICE)
+        return fail(ACL_ERROR_INVALID_PARAM, "%s: kind = %d is unknown", function, (int)kind);
     if (!registry_range(dst, count, function) || !registry_range(src, count, function) ||
         !sides_agree(dst, src, kind, function))
         return ACL_ERROR_RT_PARAM_INVALID;
@@ -116,25 +130,36 @@ aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, a
 
 static void run_copy(const struct task *task)
 {
-    memmove(task->to, task->from, task->count);
+    if (task->count > 0)
+        memmove(task->to, task->from, task->count);
+}
+
+/* Queues the task for the stream that is held, and lets go of it. */
+static aclError submit(struct stream *stream, struct task task, const char *function)
+{
+    aclError status = stream_submit(stream, task, false, function);
+    stream_drop(stream);
+    return status;
 }
 
 aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count,
                           aclrtMemcpyKind kind, aclrtStream stream)
 {
     struct stream *target;
-    aclError status = stream_of(stream, __func__, &target);
-    if (status != ACL_SUCCESS || count == 0)
-        return status;
-    status = check_copy(dst, destMax, src, count, kind, __func__);
+    aclError status =
+        count > 0 ? check_copy(dst, destMax, src, count, kind, __func__) : ACL_SUCCESS;
+    if (status == ACL_SUCCESS)
+        status = stream_hold(stream, __func__, &target);
     if (status != ACL_SUCCESS)
         return status;
     struct task task = {.run = run_copy, .to = dst, .from = src, .count = count};
-    return stream_submit(target, task, false);
+    return submit(target, task, __func__);
 }
 
 static aclError check_fill(const void *memory, size_t room, size_t count, const char *function)
 {
+    if (count == 0)
+        return ACL_SUCCESS;
     if (memory == NULL)
         return fail(ACL_ERROR_INVALID_PARAM, "%s: devPtr is NULL", function);
     if (count > room)
@@ -146,26 +171,27 @@ static aclError check_fill(const void *memory, size_t room, size_t count, const 
 aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
 {
     aclError status = check_fill(devPtr, maxCount, count, __func__);
-    if (status == ACL_SUCCESS)
+    if (status == ACL_SUCCESS && count > 0)
         memset(devPtr, value, count);
     return status;
 }
 
 static void run_fill(const struct task *task)
 {
-    memset(task->to, (int)task->value, task->count);
+    if (task->count > 0)
+        memset(task->to, (int)task->value, task->count);
 }
 
 aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count,
                           aclrtStream stream)
 {
     struct stream *target;
-    aclError status = stream_of(stream, __func__, &target);
+    aclError status = check_fill(devPtr, maxCount, count, __func__);
     if (status == ACL_SUCCESS)
-        status = check_fill(devPtr, maxCount, count, __func__);
+        status = stream_hold(stream, __func__, &target);
     if (status != ACL_SUCCESS)
         return status;
     struct task task = {
         .run = run_fill, .to = devPtr, .count = count, .value = (unsigned char)value};
-    return stream_submit(target, task, false);
+    return submit(target, task, __func__);
 }

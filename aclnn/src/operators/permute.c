@@ -1,7 +1,10 @@
 /* permute.c - aclnnMoeTokenPermuteWithRoutingMap over moetoken_permute. */
-#include "../include/aclnnop/aclnn_moe_token_permute_with_routing_map.h"
+#include "../../include/aclnnop/aclnn_moe_token_permute_with_routing_map.h"
 #include "executor.h"
-#include "message.h"
+#include "product_rules.h"
+#include "runtime/message.h"
+
+#include <inttypes.h>
 
 enum {
     TOKENS,
@@ -42,7 +45,7 @@ static const struct operator_description description = {
     .shape_status = ACLNN_ERR_PARAM_INVALID,
     .call = call};
 
-static aclnnStatus check(aclOpExecutor *executor)
+static aclnnStatus check_probs(aclOpExecutor *executor)
 {
     struct operand *operands = executor->operands;
     if (operands[PROBS].used && !operands[PERMUTED_PROBS].used)
@@ -55,7 +58,34 @@ static aclnnStatus check(aclOpExecutor *executor)
         status = executor_same_type(executor, PERMUTED_PROBS, PROBS);
     if (!operands[PROBS].used && operands[PERMUTED_PROBS].used)
         executor_zero_fill(executor, PERMUTED_PROBS);
-    return status == ACLNN_SUCCESS ? executor_check(executor) : status;
+    return status;
+}
+
+/* Every slot is a pair of a token and an expert. */
+static aclnnStatus check_num_out_tokens(const aclOpExecutor *executor)
+{
+    const struct operand *map = &executor->operands[ROUTING_MAP];
+    int64_t pairs = 0;
+    if (map->tensor.ndim != 2 || __builtin_mul_overflow(map->shape[0], map->shape[1], &pairs) ||
+        executor->num_out_tokens <= pairs)
+        return ACLNN_SUCCESS;
+    return fail(ACLNN_ERR_PARAM_INVALID,
+                "num_out_tokens = %" PRId64 " is above T * E = %" PRId64 " * %" PRId64,
+                executor->num_out_tokens, map->shape[0], map->shape[1]);
+}
+
+static aclnnStatus check(aclOpExecutor *executor)
+{
+    const struct operand *operands = executor->operands;
+    aclnnStatus status = check_probs(executor);
+    if (status == ACLNN_SUCCESS)
+        status = check_num_out_tokens(executor);
+    if (status == ACLNN_SUCCESS)
+        status = executor_check(executor);
+    if (status == ACLNN_SUCCESS)
+        status = product_check_permute(executor, operands[TOKENS].shape[0],
+                                       operands[ROUTING_MAP].shape[1], operands[PERMUTED].shape[0]);
+    return status;
 }
 
 aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(

@@ -1,9 +1,10 @@
 /* executor.c - phase one of every operator: from the program's tensors to a checked executor. */
 #include "executor.h"
 
-#include "message.h"
+#include "product_rules.h"
 #include "products/limits.h"
-#include "registry.h"
+#include "runtime/message.h"
+#include "runtime/registry.h"
 #include "status.h"
 
 #include <inttypes.h>
@@ -21,10 +22,26 @@ static aclnnStatus check_pointers(const struct operator_description *description
     for (size_t i = 0; i < description->count; i++)
         if (tensors[i] == NULL && description->parameters[i].required)
             return fail(ACLNN_ERR_PARAM_NULLPTR, "%s is NULL", description->parameters[i].name);
+    return ACLNN_SUCCESS;
+}
+
+static void drop_tensors(const aclTensor *const tensors[], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i])
+            registry_drop(tensors[i]);
+}
+
+/* Holds all tensors that are given, or none. */
+static aclnnStatus hold_tensors(const struct operator_description *description,
+                                const aclTensor *const tensors[])
+{
     for (size_t i = 0; i < description->count; i++)
         if (tensors[i] &&
-            !registry_live(RESOURCE_TENSOR, tensors[i], description->parameters[i].name))
+            !registry_hold(RESOURCE_TENSOR, tensors[i], description->parameters[i].name)) {
+            drop_tensors(tensors, i);
             return ACLNN_ERR_PARAM_INVALID;
+        }
     return ACLNN_SUCCESS;
 }
 
@@ -52,14 +69,29 @@ static aclnnStatus check_product(void)
     return ACLNN_SUCCESS;
 }
 
-static aclnnStatus check_call(const struct operator_description *description,
-                              const aclTensor *const tensors[])
+/* An executor for tensors that are held and of types that the operator takes. */
+static aclnnStatus create(const struct operator_description *description,
+                          const aclTensor *const tensors[], aclOpExecutor **created)
 {
-    aclnnStatus status = check_pointers(description, tensors);
-    if (status == ACLNN_SUCCESS)
-        status = check_types(description, tensors);
+    aclOpExecutor *executor = registry_create(RESOURCE_EXECUTOR, sizeof *executor, NULL);
+    if (executor == NULL)
+        return fail(ACLNN_ERR_INNER, "no memory");
+    executor->description = description;
+    for (size_t i = 0; i < description->count; i++)
+        if (tensors[i])
+            operand_set(&executor->operands[i], tensors[i]);
+    *created = executor;
+    return ACLNN_SUCCESS;
+}
+
+static aclnnStatus open_held(const struct operator_description *description,
+                             const aclTensor *const tensors[], aclOpExecutor **opened)
+{
+    aclnnStatus status = check_types(description, tensors);
     if (status == ACLNN_SUCCESS)
         status = check_product();
+    if (status == ACLNN_SUCCESS)
+        status = create(description, tensors, opened);
     return status;
 }
 
@@ -71,20 +103,14 @@ aclnnStatus executor_open(const struct operator_description *description,
         fail(0, "%s is NULL", out ? "workspaceSize" : "executor");
         return named(description, ACLNN_ERR_PARAM_NULLPTR);
     }
-    aclnnStatus status = check_call(description, tensors);
+    aclnnStatus status = check_pointers(description, tensors);
+    if (status == ACLNN_SUCCESS)
+        status = hold_tensors(description, tensors);
     if (status != ACLNN_SUCCESS)
         return named(description, status);
-    aclOpExecutor *executor = registry_create(RESOURCE_EXECUTOR, sizeof *executor);
-    if (executor == NULL) {
-        fail(0, "no memory");
-        return named(description, ACLNN_ERR_INNER);
-    }
-    executor->description = description;
-    for (size_t i = 0; i < description->count; i++)
-        if (tensors[i])
-            operand_set(&executor->operands[i], tensors[i]);
-    *opened = executor;
-    return ACLNN_SUCCESS;
+    status = open_held(description, tensors, opened);
+    drop_tensors(tensors, description->count);
+    return status == ACLNN_SUCCESS ? status : named(description, status);
 }
 
 const DLTensor *executor_tensor(const aclOpExecutor *executor, int place)
@@ -107,20 +133,21 @@ aclnnStatus executor_probs_type(const aclOpExecutor *executor, int probs, int to
 {
     const struct operand *operand = &executor->operands[probs];
     aclDataType token_type = executor->operands[tokens].type;
-    if (!operand->used || operand->type == token_type || operand->type == ACL_FLOAT)
+    if (!operand->used || operand->type == token_type)
+        return ACLNN_SUCCESS;
+    if (operand->type == ACL_FLOAT && token_type != ACL_BF16 && product_named())
+        return fail(status, "%s is of ACL_FLOAT: a product takes that with bfloat16 tokens only",
+                    executor_name(executor, (size_t)probs));
+    if (operand->type == ACL_FLOAT)
         return ACLNN_SUCCESS;
     return fail(status, "%s has data type %d, expected %d, the type of %s, or ACL_FLOAT",
                 executor->description->parameters[probs].name, (int)operand->type, (int)token_type,
                 executor->description->parameters[tokens].name);
 }
 
-aclnnStatus executor_restore_shape(aclOpExecutor *executor, const aclIntArray *array,
-                                   aclnnStatus status)
+static aclnnStatus copy_restore_shape(aclOpExecutor *executor, const aclIntArray *array,
+                                      aclnnStatus status)
 {
-    if (array == NULL)
-        return ACLNN_SUCCESS;
-    if (!registry_live(RESOURCE_INT_ARRAY, array, "restoreShape"))
-        return ACLNN_ERR_PARAM_INVALID;
     if (array->size == 0)
         return ACLNN_SUCCESS;
     if (array->size != 2)
@@ -131,10 +158,32 @@ aclnnStatus executor_restore_shape(aclOpExecutor *executor, const aclIntArray *a
     return ACLNN_SUCCESS;
 }
 
+aclnnStatus executor_restore_shape(aclOpExecutor *executor, const aclIntArray *array,
+                                   aclnnStatus status)
+{
+    if (array == NULL)
+        return ACLNN_SUCCESS;
+    if (!registry_hold(RESOURCE_INT_ARRAY, array, "restoreShape"))
+        return ACLNN_ERR_PARAM_INVALID;
+    status = copy_restore_shape(executor, array, status);
+    registry_drop(array);
+    return status;
+}
+
 void executor_zero_fill(aclOpExecutor *executor, int place)
 {
     executor->operands[place].used = false;
-    executor->zero_filled = &executor->operands[place];
+    executor->operands[place].zero_fill = true;
+}
+
+const char *executor_name(const aclOpExecutor *executor, size_t place)
+{
+    return executor->description->parameters[place].name;
+}
+
+bool executor_touches(const aclOpExecutor *executor, size_t place)
+{
+    return executor->operands[place].used || executor->operands[place].zero_fill;
 }
 
 static aclnnStatus status_of(const struct operator_description *description, moetoken_status status)
@@ -143,27 +192,34 @@ static aclnnStatus status_of(const struct operator_description *description, moe
     return status_of_check(status, description->shape_status);
 }
 
-aclnnStatus executor_check_zero_filled(const aclOpExecutor *executor)
+/* Whether an operand that is only filled with zeros shares memory with another one. */
+static aclnnStatus check_zero_filled(const aclOpExecutor *executor, size_t place)
 {
-    const struct operand *zero = executor->zero_filled;
     char *first, *other;
     size_t bytes, other_bytes;
-    if (zero == NULL || operand_is_empty(zero) || zero->tensor.data == NULL)
+    const struct operand *zero = &executor->operands[place];
+    aclnnStatus status = executor->description->shape_status;
+    if (operand_is_empty(zero) || zero->tensor.data == NULL)
         return ACLNN_SUCCESS;
-    const char *name = executor->description->parameters[zero - executor->operands].name;
     if (!operand_bytes(zero, &first, &bytes))
-        return fail(executor->description->shape_status,
-                    "%s: sizes and strides do not fit in 64 "
-                    "bits",
-                    name);
-    for (size_t i = 0; i < executor->description->count; i++) {
-        const struct operand *operand = &executor->operands[i];
-        if (operand->used && operand_bytes(operand, &other, &other_bytes) &&
+        return fail(status, "%s: sizes and strides do not fit in 64 bits",
+                    executor_name(executor, place));
+    for (size_t i = 0; i < executor->description->count; i++)
+        if (i != place && executor_touches(executor, i) &&
+            operand_bytes(&executor->operands[i], &other, &other_bytes) &&
             first < other + other_bytes && other < first + bytes)
-            return fail(executor->description->shape_status, "%s shares memory with %s", name,
-                        executor->description->parameters[i].name);
-    }
+            return fail(status, "%s shares memory with %s", executor_name(executor, place),
+                        executor_name(executor, i));
     return ACLNN_SUCCESS;
+}
+
+aclnnStatus executor_check_zero_filled(const aclOpExecutor *executor)
+{
+    aclnnStatus status = ACLNN_SUCCESS;
+    for (size_t i = 0; i < executor->description->count && status == ACLNN_SUCCESS; i++)
+        if (executor->operands[i].zero_fill)
+            status = check_zero_filled(executor, i);
+    return status;
 }
 
 aclnnStatus executor_check(const aclOpExecutor *executor)

@@ -2,7 +2,7 @@
  * aclGetRecentErrMsg reads it. */
 #include "message.h"
 
-#include "../include/acl/acl.h"
+#include "../../include/acl/acl.h"
 
 #include <stdarg.h>
 #include <stdio.h>

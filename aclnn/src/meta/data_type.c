@@ -1,5 +1,5 @@
 /* data_type.c - sizes of CANN's element types, and float16 numbers. Leaf: depends on nothing. */
-#include "../include/acl/acl_base.h"
+#include "../../include/acl/acl_base.h"
 
 #include <string.h>
 
@@ -9,6 +9,10 @@ size_t aclDataTypeSize(aclDataType dataType)
     case ACL_INT8:
     case ACL_UINT8:
     case ACL_BOOL:
+    case ACL_HIFLOAT8:
+    case ACL_FLOAT8_E5M2:
+    case ACL_FLOAT8_E4M3FN:
+    case ACL_FLOAT8_E8M0:
         return 1;
     case ACL_FLOAT16:
     case ACL_BF16:
@@ -18,6 +22,7 @@ size_t aclDataTypeSize(aclDataType dataType)
     case ACL_FLOAT:
     case ACL_INT32:
     case ACL_UINT32:
+    case ACL_COMPLEX32:
         return 4;
     case ACL_INT64:
     case ACL_UINT64:
@@ -28,6 +33,13 @@ size_t aclDataTypeSize(aclDataType dataType)
         return 16;
     case ACL_DT_UNDEFINED:
     case ACL_STRING:
+    case ACL_INT4:
+    case ACL_UINT1:
+    case ACL_FLOAT6_E3M2:
+    case ACL_FLOAT6_E2M3:
+    case ACL_FLOAT4_E2M1:
+    case ACL_FLOAT4_E1M2:
+    case ACL_HIFLOAT4:
         break;
     }
     return 0;

@@ -1,7 +1,7 @@
 /* operand.c - types, formats and extents of an operator's tensors, before anything is computed. */
 #include "operand.h"
 
-#include "message.h"
+#include "runtime/message.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,9 @@ const struct type_set token_types = {1u << ACL_FLOAT | 1u << ACL_FLOAT16 | 1u <<
                                      "ACL_FLOAT, ACL_FLOAT16 or ACL_BF16"};
 const struct type_set index_types = {1u << ACL_INT32, "ACL_INT32"};
 const struct type_set map_types = {1u << ACL_BOOL | 1u << ACL_INT8, "ACL_BOOL or ACL_INT8"};
+
+const struct type_set byte_map_types = {1u << ACL_BOOL | 1u << ACL_INT8 | 1u << ACL_UINT8,
+                                        "ACL_BOOL, ACL_INT8 or ACL_UINT8"};
 
 static moetoken_type moetoken_type_of(aclDataType type)
 {
@@ -24,6 +27,8 @@ static moetoken_type moetoken_type_of(aclDataType type)
         return MOETOKEN_BOOL;
     case ACL_INT8:
         return MOETOKEN_I8;
+    case ACL_UINT8:
+        return MOETOKEN_U8;
     default: /* no other passes operand_check */
         return MOETOKEN_F32;
     }
@@ -40,6 +45,12 @@ void operand_set(struct operand *operand, const aclTensor *tensor)
                                       (int)tensor->rank, operand->shape);
     operand->tensor.strides = operand->strides;
     operand->tensor.byte_offset = (uint64_t)tensor->offset * aclDataTypeSize(tensor->type);
+}
+
+void operand_own_arrays(struct operand *operand)
+{
+    operand->tensor.shape = operand->shape;
+    operand->tensor.strides = operand->strides;
 }
 
 aclnnStatus operand_check(const aclTensor *tensor, const struct parameter *parameter)

@@ -1,7 +1,8 @@
 /* unpermute.c - aclnnMoeTokenUnpermuteWithRoutingMap over moetoken_unpermute. */
-#include "../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
+#include "../../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
 #include "executor.h"
-#include "message.h"
+#include "product_rules.h"
+#include "runtime/message.h"
 
 enum {
     PERMUTED,
@@ -17,7 +18,7 @@ enum {
 static const struct parameter parameters[] = {
     [PERMUTED] = {"permutedTokens", &token_types, false, true},
     [SORTED_INDICES] = {"sortedIndices", &index_types, false, true},
-    [ROUTING_MAP] = {"routingMapOptional", &map_types, false, false},
+    [ROUTING_MAP] = {"routingMapOptional", &byte_map_types, false, false},
     [PROBS] = {"probsOptional", &token_types, false, false},
     [TOKENS] = {"unpermutedTokens", &token_types, true, true},
     [OUT_INDEX] = {"outIndex", &index_types, true, true},
@@ -67,19 +68,33 @@ static aclnnStatus check_types(aclOpExecutor *executor)
     return status;
 }
 
-static aclnnStatus check(aclOpExecutor *executor, const aclIntArray *restore_shape)
+/* T and H are those of probs, or else of restoreShape. */
+static aclnnStatus check_restore_shape(aclOpExecutor *executor, const aclIntArray *restore_shape)
 {
     bool probs_given = executor->operands[PROBS].used;
-    aclnnStatus status = check_types(executor);
-    if (status == ACLNN_SUCCESS)
-        status =
-            executor_restore_shape(executor, restore_shape,
-                                   probs_given ? ACLNN_ERR_PARAM_INVALID : ACLNN_ERR_INNER_NULLPTR);
+    if (!probs_given && restore_shape == NULL)
+        return fail(ACLNN_ERR_PARAM_NULLPTR,
+                    "probsOptional and restoreShapeOptional are both NULL, expected restoreShape "
+                    "{T, H} without probs");
+    aclnnStatus status = executor_restore_shape(
+        executor, restore_shape, probs_given ? ACLNN_ERR_PARAM_INVALID : ACLNN_ERR_INNER_NULLPTR);
     if (status == ACLNN_SUCCESS && !probs_given && !executor->restore_given)
         status = fail(ACLNN_ERR_INNER_NULLPTR,
-                      "restoreShape is %s, expected {T, H} when probsOptional is NULL",
-                      restore_shape ? "empty" : "NULL");
-    return status == ACLNN_SUCCESS ? executor_check(executor) : status;
+                      "restoreShape is empty, expected {T, H} when probsOptional is NULL");
+    return status;
+}
+
+static aclnnStatus check(aclOpExecutor *executor, const aclIntArray *restore_shape)
+{
+    aclnnStatus status = check_types(executor);
+    if (status == ACLNN_SUCCESS)
+        status = check_restore_shape(executor, restore_shape);
+    if (status == ACLNN_SUCCESS)
+        status = executor_check(executor);
+    if (status == ACLNN_SUCCESS && !executor->drop_and_pad)
+        status = product_check_topk("R / T", executor->operands[PERMUTED].shape[0],
+                                    executor->operands[TOKENS].shape[0]);
+    return status;
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(

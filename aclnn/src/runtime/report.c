@@ -20,8 +20,19 @@ enum {
 
 static const char *kind_name(enum resource_kind kind)
 {
-    static const char *const names[] = {"device memory", "host memory", "tensor", "int array",
-                                        "executor",      "context",     "stream", "event"};
+    static const char *const names[] = {[RESOURCE_DEVICE_MEMORY] = "device memory",
+                                        [RESOURCE_HOST_MEMORY] = "host memory",
+                                        [RESOURCE_TENSOR] = "tensor",
+                                        [RESOURCE_INT_ARRAY] = "int array",
+                                        [RESOURCE_FLOAT_ARRAY] = "float array",
+                                        [RESOURCE_BOOL_ARRAY] = "bool array",
+                                        [RESOURCE_SCALAR] = "scalar",
+                                        [RESOURCE_TENSOR_LIST] = "tensor list",
+                                        [RESOURCE_SCALAR_LIST] = "scalar list",
+                                        [RESOURCE_EXECUTOR] = "executor",
+                                        [RESOURCE_CONTEXT] = "context",
+                                        [RESOURCE_STREAM] = "stream",
+                                        [RESOURCE_EVENT] = "event"};
     return names[kind];
 }
 
@@ -121,6 +132,11 @@ void report_damage(const struct resource *resource, const unsigned char *where)
     else
         fail(0, "overrun: offset %td was written, behind the end of %s", offset, text);
     print(recent_message(), resource);
+}
+
+void report_message(const char *message)
+{
+    print(message, NULL);
 }
 
 void report_leak(const struct resource *resource)

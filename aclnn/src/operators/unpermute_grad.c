@@ -1,9 +1,9 @@
 /* unpermute_grad.c - aclnnMoeTokenUnpermuteWithRoutingMapGrad over moetoken_unpermute_grad: the
  * rules CANN has for its tensors, and the products' limits. */
-#include "../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
+#include "../../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
 #include "executor.h"
-#include "message.h"
 #include "products/limits.h"
+#include "runtime/message.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef ACLNN_OPERAND_H
 #define ACLNN_OPERAND_H
 
-#include "tensor.h"
+#include "meta/tensor.h"
 
 #include <moetoken/moetoken.h>
 
@@ -24,11 +24,12 @@ struct type_set {
     const char *text;
 };
 
-extern const struct type_set token_types, index_types, map_types;
+extern const struct type_set token_types, index_types, map_types, byte_map_types;
 
 struct operand {
     const aclTensor *handle; /* NULL: not given */
     bool used;               /* given, and the operator wants it */
+    bool zero_fill;          /* not used: an output without the input it is the gradient of */
     aclDataType type;
     DLTensor tensor;
     int64_t shape[OPERAND_RANK], strides[OPERAND_RANK];
@@ -36,6 +37,9 @@ struct operand {
 
 /* Copies the description, so that the executor does not depend on the aclTensor. */
 void operand_set(struct operand *operand, const aclTensor *tensor);
+
+/* After a copy of the struct: its tensor means the copy's own arrays. */
+void operand_own_arrays(struct operand *operand);
 
 /* Type, format and offset. ACLNN_SUCCESS or ACLNN_ERR_PARAM_INVALID. */
 aclnnStatus operand_check(const aclTensor *tensor, const struct parameter *parameter);

@@ -1,6 +1,8 @@
 /* permute_grad.c - aclnnMoeTokenPermuteWithRoutingMapGrad over moetoken_permute_grad. */
-#include "../include/aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
+#include "../../include/aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
 #include "executor.h"
+#include "product_rules.h"
+#include "runtime/message.h"
 
 enum {
     PERMUTED_GRAD,
@@ -45,10 +47,13 @@ static const struct operator_description description = {
     .flags = MOETOKEN_TOLERATE_ROUTING_MISMATCH,
     .call = call};
 
-static aclnnStatus check(aclOpExecutor *executor)
+static aclnnStatus check_probs(aclOpExecutor *executor)
 {
     bool probs_grad_wanted = executor->operands[PROBS_GRAD].used;
     bool probs_grad_given = executor->operands[PERMUTED_PROBS_GRAD].used;
+    if (probs_grad_given && !executor->operands[ROUTING_MAP].used)
+        return fail(ACLNN_ERR_PARAM_NULLPTR,
+                    "routingMapOptional is NULL although permutedProbsOutputGradOptional is given");
     aclnnStatus status = executor_same_type(executor, TOKENS_GRAD, PERMUTED_GRAD);
     if (status == ACLNN_SUCCESS)
         status = executor_probs_type(executor, PERMUTED_PROBS_GRAD, PERMUTED_GRAD,
@@ -57,7 +62,22 @@ static aclnnStatus check(aclOpExecutor *executor)
         status = executor_same_type(executor, PROBS_GRAD, PERMUTED_PROBS_GRAD);
     if (probs_grad_wanted && !probs_grad_given)
         executor_zero_fill(executor, PROBS_GRAD);
-    return status == ACLNN_SUCCESS ? executor_check(executor) : status;
+    return status;
+}
+
+static aclnnStatus check(aclOpExecutor *executor)
+{
+    aclnnStatus status = product_check_positive("numExperts", executor->experts_num);
+    if (status == ACLNN_SUCCESS)
+        status = product_check_positive("tokensNum", executor->tokens_num);
+    if (status == ACLNN_SUCCESS)
+        status = check_probs(executor);
+    if (status == ACLNN_SUCCESS)
+        status = executor_check(executor);
+    if (status == ACLNN_SUCCESS && !executor->drop_and_pad)
+        status = product_check_topk("R / T", executor->operands[PERMUTED_GRAD].shape[0],
+                                    executor->tokens_num);
+    return status;
 }
 
 aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(

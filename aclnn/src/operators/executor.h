@@ -25,7 +25,6 @@ struct aclOpExecutor {
     bool repeatable;
     uint64_t workspace_bytes;
     struct operand operands[OPERANDS_MAX];
-    struct operand *zero_filled; /* an output without the input it is the gradient of, or NULL */
     bool drop_and_pad, restore_given;
     int64_t restore_shape[2];
     int64_t num_out_tokens, tokens_num, experts_num;
@@ -44,7 +43,8 @@ const DLTensor *executor_tensor(const aclOpExecutor *executor, int place);
 /* `place` has the type of `like` (or is not used); else ACLNN_ERR_PARAM_INVALID. */
 aclnnStatus executor_same_type(const aclOpExecutor *executor, int place, int like);
 
-/* probs have the type of the tokens, or float32 with 16-bit tokens; else `status`. */
+/* probs have the type of the tokens, or float32 with 16-bit tokens (on a named product: with
+ * bfloat16 alone); else `status`. */
 aclnnStatus executor_probs_type(const aclOpExecutor *executor, int probs, int tokens,
                                 aclnnStatus status);
 
@@ -58,13 +58,20 @@ void executor_zero_fill(aclOpExecutor *executor, int place);
 /* All checks of moetoken.h that need no data, and the next one. */
 aclnnStatus executor_check(const aclOpExecutor *executor);
 
-/* What moetoken.h checks of its outputs, for the one it does not see: where it lies. */
+/* What moetoken.h checks of its outputs, for those it does not see: where they lie. */
 aclnnStatus executor_check_zero_filled(const aclOpExecutor *executor);
+
+/* The name of an operand, and whether it is to be read or written at all. */
+const char *executor_name(const aclOpExecutor *executor, size_t place);
+bool executor_touches(const aclOpExecutor *executor, size_t place);
 
 /* Phase one ends: with a status that is not ACLNN_SUCCESS the executor is gone, else it is *out and
  * the size of its workspace is *workspace_size. */
 aclnnStatus executor_finish(aclOpExecutor *executor, aclnnStatus status, int64_t tokens_num,
                             int64_t slots_num, uint64_t *workspace_size, aclOpExecutor **out);
+
+/* What a run works on, as a device does: changes made meanwhile count for the next run. */
+void executor_copy(aclOpExecutor *copy, const aclOpExecutor *executor);
 
 /* Phase two. */
 aclnnStatus executor_run(const struct operator_description *description, void *workspace,

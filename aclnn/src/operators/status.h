@@ -2,7 +2,7 @@
 #ifndef ACLNN_STATUS_H
 #define ACLNN_STATUS_H
 
-#include "../include/aclnn/acl_meta.h"
+#include "../../include/aclnn/acl_meta.h"
 
 #include <moetoken/moetoken.h>
 

@@ -19,10 +19,14 @@ struct trace {
 
 struct resource {
     enum resource_kind kind;
-    bool guarded, released, damage_reported, leak_reported;
-    unsigned char *address; /* what the program holds */
-    size_t size;            /* bytes the program asked for */
-    void *block;            /* what malloc gave: guard, the program's bytes, guard */
+    bool guarded, damage_reported, leak_reported;
+    bool released;  /* given back by the program: not live any more */
+    bool aside;     /* poisoned, and kept so that a late use can be told */
+    unsigned holds; /* calls that are using it; its memory stays until the last one ends */
+    void (*end)(void *object); /* before the memory goes; NULL: nothing to do */
+    unsigned char *address;    /* what the program holds */
+    size_t size;               /* bytes the program asked for */
+    void *block;               /* what malloc gave: guard, the program's bytes, guard */
     size_t block_size;
     uint64_t order; /* 1 for the first of the process */
     struct trace created, destroyed;
@@ -37,6 +41,7 @@ void report_not_live(enum resource_kind kind, const void *address, const char *n
 void report_range(const struct resource *found, const void *address, size_t bytes,
                   const char *name);
 void report_damage(const struct resource *resource, const unsigned char *where);
+void report_message(const char *message);
 void report_leak(const struct resource *resource);
 
 #endif

@@ -94,13 +94,17 @@ static void *add(const struct resource *new_resource)
     return resource->address;
 }
 
-void *registry_create(enum resource_kind kind, size_t bytes)
+void *registry_create(enum resource_kind kind, size_t bytes, void (*end)(void *object))
 {
     void *block = calloc(1, bytes);
     if (block == NULL)
         return NULL;
-    struct resource created = {
-        .kind = kind, .address = block, .size = bytes, .block = block, .block_size = bytes};
+    struct resource created = {.kind = kind,
+                               .address = block,
+                               .size = bytes,
+                               .block = block,
+                               .block_size = bytes,
+                               .end = end};
     return add(&created);
 }
 
@@ -146,7 +150,7 @@ static const unsigned char *damage(const struct resource *resource)
     if (change < address)
         return change;
     const unsigned char *after = address + resource->size;
-    if (resource->released) {
+    if (resource->aside) {
         change = first_change(address, after, FREED_BYTE);
         if (change < after)
             return change;
@@ -187,8 +191,7 @@ static void forget_oldest(void)
 
 static void put_aside(struct resource *resource)
 {
-    resource->released = true;
-    report_trace(&resource->destroyed);
+    resource->aside = true;
     memset(resource->address, FREED_BYTE, resource->size);
     if (aside_last)
         aside_last->next = resource;
@@ -200,13 +203,37 @@ static void put_aside(struct resource *resource)
         forget_oldest();
 }
 
-static bool is_live(enum resource_kind kind, const void *address, const char *name)
+/* Nobody can reach the resource any more. */
+static void dispose(struct resource *resource)
+{
+    if (resource->end)
+        resource->end(resource->address);
+    if (checks_locked())
+        put_aside(resource);
+    else
+        forget(resource);
+}
+
+/* The resource when it is live; else NULL, and the message unless `name` is NULL. */
+static struct resource *find_live(enum resource_kind kind, const void *address, const char *name)
 {
     struct resource *found = find_at(address);
-    bool live = found && found->kind == kind && found->address == address && !found->released;
-    if (!live)
+    if (found && found->kind == kind && found->address == address && !found->released)
+        return found;
+    if (name)
         report_not_live(kind, address, name, found, checks_locked());
-    return live;
+    return NULL;
+}
+
+static struct resource *give_back(enum resource_kind kind, const void *address, const char *name)
+{
+    struct resource *resource = find_live(kind, address, name);
+    if (resource) {
+        resource->released = true;
+        if (checks_locked())
+            report_trace(&resource->destroyed);
+    }
+    return resource;
 }
 
 bool registry_known(enum resource_kind kind, const void *address)
@@ -218,30 +245,60 @@ bool registry_known(enum resource_kind kind, const void *address)
     return known;
 }
 
-bool registry_live(enum resource_kind kind, const void *address, const char *name)
+bool registry_hold(enum resource_kind kind, const void *address, const char *name)
 {
     pthread_mutex_lock(&lock);
-    bool live = is_live(kind, address, name);
+    struct resource *resource = find_live(kind, address, name);
+    if (resource)
+        resource->holds++;
     pthread_mutex_unlock(&lock);
-    return live;
+    return resource != NULL;
+}
+
+bool registry_hold_quietly(enum resource_kind kind, const void *address)
+{
+    return registry_hold(kind, address, NULL);
+}
+
+void registry_hold_again(const void *address)
+{
+    pthread_mutex_lock(&lock);
+    find_at(address)->holds++;
+    pthread_mutex_unlock(&lock);
+}
+
+void registry_drop(const void *address)
+{
+    pthread_mutex_lock(&lock);
+    struct resource *resource = find_at(address);
+    if (--resource->holds == 0 && resource->released)
+        dispose(resource);
+    pthread_mutex_unlock(&lock);
+}
+
+bool registry_take(enum resource_kind kind, const void *address, const char *name)
+{
+    pthread_mutex_lock(&lock);
+    struct resource *resource = give_back(kind, address, name);
+    if (resource)
+        resource->holds++;
+    pthread_mutex_unlock(&lock);
+    return resource != NULL;
 }
 
 bool registry_release(enum resource_kind kind, void *address, const char *name, bool *intact)
 {
     pthread_mutex_lock(&lock);
-    bool live = is_live(kind, address, name);
-    if (live) {
-        struct resource *resource = find_at(address);
+    struct resource *resource = give_back(kind, address, name);
+    if (resource) {
         bool whole = is_intact(resource);
         if (intact)
             *intact = whole;
-        if (checks_locked())
-            put_aside(resource);
-        else
-            forget(resource);
+        if (resource->holds == 0)
+            dispose(resource);
     }
     pthread_mutex_unlock(&lock);
-    return live;
+    return resource != NULL;
 }
 
 bool registry_range(const void *address, size_t bytes, const char *name)
@@ -289,6 +346,13 @@ bool registry_verify(void)
     bool intact = walk_damaged == 0;
     pthread_mutex_unlock(&lock);
     return intact;
+}
+
+void registry_report(const char *message)
+{
+    pthread_mutex_lock(&lock);
+    report_message(message);
+    pthread_mutex_unlock(&lock);
 }
 
 size_t registry_report_leaks(void)
