@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "commands/commands.h"
+#include "io/tensor_file.h"
 
 static const struct command *const commands[] = {
     &command_unpermute_grad, &command_unpermute, &command_permute,   &command_permute_grad,
@@ -54,12 +55,8 @@ static int run_help(int argc, char **argv)
     return EXIT_DONE;
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
-    if (argc < 2) {
-        print_overview(stderr);
-        return EXIT_USAGE;
-    }
     if (strcmp(argv[1], "--version") == 0) {
         printf("moetoken %s\n", moetoken_version());
         return EXIT_DONE;
@@ -70,8 +67,18 @@ int main(int argc, char **argv)
     const struct command *command = find_command(argv[1]);
     if (command == NULL)
         return unknown_command(argv[1]);
-    int status = command->run(argc - 1, argv + 1);
-    if (fflush(stdout) != 0) {
+    return command->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    tensor_writer_handle_signals();
+    if (argc < 2) {
+        print_overview(stderr);
+        return EXIT_USAGE;
+    }
+    int status = dispatch(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         fprintf(stderr, "moetoken: standard output could not be written\n");
         return EXIT_INPUT;
     }

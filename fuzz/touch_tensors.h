@@ -36,7 +36,7 @@ static void touch_bytes(const DLTensor *tensor)
     free(copy);
 }
 
-static void touch_tensors(const struct tensor_file *file, const char *error)
+static void touch_tensors(struct tensor_file *file, const char *error)
 {
     if (file == NULL) {
         touch_require(strncmp(error, "input: ", 7) == 0 && strchr(error, '\n') == NULL);

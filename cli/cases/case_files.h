@@ -29,12 +29,22 @@ bool case_tensor(const struct case_files *files, const char *name, bool required
 const char *case_metadata(const struct case_files *files, const char *key);
 
 /* Attributes: the value given on the command line when there is one (switch: 0 or 1; integer: not
- * negative), else the metadata's, else what *value held. */
+ * negative), else the files', else what *value held. A file has an attribute as text in its
+ * metadata or, as numpy.savez stores Python's numbers, as a tensor: one bool or integer
+ * (restore_shape: two integers), of no dimension or one. Any other tensor of that name is an error.
+ */
 bool case_switch(const struct case_files *files, const char *key, int given, bool *value);
 bool case_integer(const struct case_files *files, const char *key, int64_t given, int64_t *value);
-/* restore_shape, "T,H"; given NULL: the metadata's. *present: whether there is one. */
+/* restore_shape, "T,H"; given NULL: the files'. *present: whether there is one. */
 bool case_restore_shape(const struct case_files *files, const char *given, int64_t shape[2],
                         bool *present);
+
+/* Whether the data, files and tensors read from them, justify so many bytes of memory and output.
+ * Sizes without data behind them, beside a size of 0 or in an attribute, are a few bytes that could
+ * ask for any amount of work. false after printing a line. */
+bool case_justifies(const struct case_files *files, int64_t input_bytes, double bytes);
+/* Whether `path` is one of the files, by whatever name. */
+bool case_files_hold(const struct case_files *files, const char *path);
 
 /* Prints "moetoken: FILE: message", FILE being the one that holds the tensor that the message
  * begins with, else the first. Returns EXIT_INPUT. */

@@ -30,8 +30,10 @@ static int64_t topk_of_capacity(const struct case_settings *settings)
 {
     if (settings->tokens == 0)
         return 1;
-    int64_t topk =
-        (settings->capacity * settings->experts + settings->tokens - 1) / settings->tokens;
+    int64_t slots = 0;
+    if (__builtin_mul_overflow(settings->capacity, settings->experts, &slots))
+        return settings->experts; /* more than any case may have */
+    int64_t topk = slots / settings->tokens + (slots % settings->tokens != 0);
     return topk < 1 ? 1 : topk > settings->experts ? settings->experts : topk;
 }
 

@@ -19,7 +19,18 @@ static void count_pairs(const DLTensor *map, int64_t *pairs, int64_t *most)
     }
 }
 
-/* N and R. Dropless, the slots default to those of the token with the most experts. */
+/* T times the most experts that a token has. */
+static bool default_slots(struct operator_job *job, int64_t most, int64_t *slots)
+{
+    if (!__builtin_mul_overflow(job->tokens_num, most, slots))
+        return true;
+    fprintf(stderr, "moetoken: %s: tokens: %" PRId64 " tokens of %" PRId64 " slots are too many\n",
+            job->files.paths[0], job->tokens_num, most);
+    return false;
+}
+
+/* N and R. Dropless, the slots default to those of the token with the most experts. A number that
+ * is given is rounded down to whole tokens or, padded, experts. */
 static bool find_sizes(struct operator_job *job, const DLTensor *map)
 {
     int64_t pairs = 0, most = 0, slots = -1;
@@ -33,14 +44,11 @@ static bool find_sizes(struct operator_job *job, const DLTensor *map)
         return false;
     }
     int64_t groups = job->drop_and_pad ? job->experts_num : job->tokens_num;
-    if (slots > 0 && groups > 0 && slots % groups != 0) {
-        fprintf(stderr,
-                "moetoken: %s: num_out_tokens = %" PRId64 ": expected a multiple of %s = %" PRId64
-                "\n",
-                job->files.paths[0], slots, job->drop_and_pad ? "E" : "T", groups);
+    if (slots < 0 && !default_slots(job, most, &slots))
         return false;
-    }
-    job->slots_num = slots < 0 ? job->tokens_num * most : slots;
+    if (groups > 0)
+        slots -= slots % groups;
+    job->slots_num = slots;
     job->rows_num = job->drop_and_pad || pairs > job->slots_num ? job->slots_num : pairs;
     return true;
 }
@@ -94,7 +102,7 @@ static const struct option_spec options[] = {
      .offset = SETTING(num_out_tokens),
      .most = INT64_MAX,
      .help = "the number of slots: T * K dropless (default: K is the most\n"
-             "experts a token has), E * C padded"},
+             "experts a token has), E * C padded; rounded down to such"},
     INDEX_OPTION,
 };
 

@@ -113,6 +113,16 @@ static bool check_shapes(struct operator_job *job, const struct operator_calls *
     return good;
 }
 
+/* Outputs, and the library's workspace, before any of it is taken. */
+static bool check_work(const struct operator_job *job)
+{
+    double bytes = 16.0 * ((double)job->tokens_num + (double)job->slots_num);
+    for (int i = 0; i < OUTPUTS_MOST; i++)
+        if (job->outputs[i] != NULL)
+            bytes += (double)tensor_bytes(job->outputs[i]);
+    return case_justifies(&job->files, job->input_bytes, bytes);
+}
+
 static const char *text_of_bool(bool value)
 {
     return value ? "true" : "false";
@@ -262,7 +272,7 @@ static void print_summary(const struct operator_job *job, enum operator_kind kin
 static int run_job(struct operator_job *job, const struct operator_calls *calls, void *args)
 {
     if (!read_attributes(job, calls->kind) || !calls->prepare(job, args) ||
-        !check_wanted_names(job) || !check_shapes(job, calls, args))
+        !check_wanted_names(job) || !check_shapes(job, calls, args) || !check_work(job))
         return EXIT_INPUT;
     struct tensor_writer *writer = open_writer(job, calls->kind);
     if (writer == NULL)
@@ -303,7 +313,11 @@ int run_operator_command(const struct command *command, const struct operator_ca
     struct operator_job job = {.settings = &settings};
     if (!case_files_open(&job.files, paths, count))
         return EXIT_INPUT;
-    status = run_job(&job, calls, args);
+    if (case_files_hold(&job.files, settings.output))
+        status = usage_error(command, "-o %s: is an input of this command and would be replaced",
+                             settings.output);
+    else
+        status = run_job(&job, calls, args);
     case_files_close(&job.files);
     return status;
 }

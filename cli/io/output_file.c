@@ -1,56 +1,95 @@
-/* output_file.c - temporary files next to the final one, their commit, and nothing left behind.
- * Used by both writers through tensor_writer.c. */
-#define _GNU_SOURCE /* NOLINT: O_TMPFILE */
+/* output_file.c - a file without a name, or with a temporary one, and its commit under the final
+ * name. Used by both writers through tensor_writer.c; temporary names are in temporary_file.c. */
+#define _GNU_SOURCE /* NOLINT: PATH_MAX, readlink */
 #include "output_file.h"
 
 #include "file_error.h"
+#include "temporary_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TEMPORARY_SIZE  64 /* ".moetoken-<pid>-<number>.tmp" and more */
-#define TEMPORARY_TRIES 1000
-#define DESCRIPTOR_SIZE 32 /* "/proc/self/fd/<n>" */
-
-/* What output_file_remove_temporary unlinks: a handler can use nothing but a static pointer. */
-static char *volatile pending_temporary;
+#define LINKS_MOST 40 /* as many as the kernel follows */
 
 void output_file_remove_temporary(void)
 {
-    const char *path = pending_temporary;
-    if (path != NULL) {
-        unlink(path);
-    }
+    temporary_file_remove_pending();
 }
 
+/* Takes `temporary` over; NULL: there is none any more. */
 static void set_temporary(struct output_file *output, char *temporary)
 {
     char *previous = output->temporary;
     output->temporary = temporary;
-    if (temporary != NULL || pending_temporary == previous) {
-        pending_temporary = temporary;
+    if (temporary != NULL || temporary_file_pending() == previous) {
+        temporary_file_set_pending(temporary);
     }
     free(previous);
 }
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-/* A link is followed, so that what it points to is replaced and not the link. */
+/* What a link at `path` points to, as a path; NULL with errno on failure, also of what is no link.
+ */
+static char *link_target(const char *path)
+{
+    char target[PATH_MAX + 1];
+    ssize_t length = readlink(path, target, PATH_MAX);
+    if (length < 0) {
+        return NULL;
+    }
+    target[length] = '\0';
+    const char *slash = target[0] == '/' ? NULL : strrchr(path, '/');
+    size_t before = slash == NULL ? 0 : (size_t)(slash - path) + 1;
+    char *joined = malloc(before + (size_t)length + 1);
+    if (joined != NULL) {
+        memcpy(joined, path, before);
+        memcpy(joined + before, target, (size_t)length + 1);
+    }
+    return joined;
+}
+
+/* The name behind a chain of links, whether there is a file of that name or not. */
+static char *follow_links(const char *given)
+{
+    char *path = strdup(given);
+    struct stat status;
+    for (int links = 0; path != NULL && lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
+         ++links) {
+        char *next = links < LINKS_MOST ? link_target(path) : NULL;
+        if (next == NULL && links == LINKS_MOST) {
+            errno = ELOOP;
+        }
+        int reason = errno;
+        free(path);
+        errno = reason;
+        path = next;
+    }
+    return path;
+}
+
+/* A link is followed, dangling or not, so that what it points to is replaced and not the link. */
 static bool resolve(struct output_file *output, char *error)
 {
     struct stat status;
-    bool exists = stat(output->given, &status) == 0;
-    if (exists && !S_ISREG(status.st_mode)) {
-        return file_error(error, output->given, "cannot be written: it is not a regular file");
-    }
-    output->path = exists ? realpath(output->given, NULL) : strdup(output->given);
+    output->path = follow_links(output->given);
     if (output->path == NULL) {
         return file_error(error, output->given, "cannot be resolved: %s", strerror(errno));
+    }
+    output->replaces = lstat(output->path, &status) == 0;
+    if (output->replaces && !S_ISREG(status.st_mode)) {
+        return file_error(error, output->given, "cannot be written: it is not a regular file");
+    }
+    if (output->replaces) {
+        output->mode = status.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
+        output->owner = status.st_uid;
+        output->group = status.st_gid;
     }
     return true;
 }
@@ -66,62 +105,35 @@ static bool set_directory(struct output_file *output, char *error)
     return output->directory != NULL || file_error_memory(error, output->given, "a path");
 }
 
-static char *temporary_path(const struct output_file *output, int number)
-{
-    size_t size = strlen(output->directory) + TEMPORARY_SIZE;
-    char *path = malloc(size);
-    if (path != NULL) {
-        snprintf(path, size, "%s.moetoken-%ld-%d.tmp", output->directory, (long)getpid(), number);
-    }
-    return path;
-}
-
-static void descriptor_path(int descriptor, char path[DESCRIPTOR_SIZE])
-{
-    snprintf(path, DESCRIPTOR_SIZE, "/proc/self/fd/%d", descriptor);
-}
-
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* Only where /proc will let us give it a name at the end. */
-static int open_nameless(const char *directory)
+/* The file that is replaced keeps its mode, and its owner where we may give files away. Whoever
+ * could not read the old one never sees the new one either: until here it is for the owner only. */
+static bool keep_mode(const struct output_file *output, char *error)
 {
-#ifdef O_TMPFILE
-    char proc[DESCRIPTOR_SIZE];
-    int descriptor = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
-    if (descriptor >= 0) {
-        descriptor_path(descriptor, proc);
-        if (access(proc, F_OK) != 0) {
-            close(descriptor);
-            descriptor = -1;
-        }
+    struct stat status;
+    if (!output->replaces) {
+        return true;
     }
-    return descriptor;
-#else
-    (void)directory;
-    return -1;
-#endif
+    if (fstat(output->descriptor, &status) == 0 &&
+        (status.st_uid != output->owner || status.st_gid != output->group) &&
+        fchown(output->descriptor, output->owner, output->group) != 0) {
+        errno = 0; /* only root may */
+    }
+    return fchmod(output->descriptor, output->mode) == 0 ||
+           file_error(error, output->given, "the file's mode cannot be kept: %s", strerror(errno));
 }
 
-static bool open_named(struct output_file *output, char *error)
+static bool open_named(struct output_file *output, mode_t mode, char *error)
 {
-    for (int number = 0; number < TEMPORARY_TRIES; ++number) {
-        char *temporary = temporary_path(output, number);
-        if (temporary == NULL) {
-            return file_error_memory(error, output->given, "a path");
-        }
-        output->descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (output->descriptor >= 0) {
-            set_temporary(output, temporary);
-            return true;
-        }
-        free(temporary);
-        if (errno != EEXIST) {
-            break;
-        }
+    char *temporary = NULL;
+    output->descriptor = temporary_file_make(output->directory, mode, &temporary);
+    if (output->descriptor < 0) {
+        return file_error(error, output->given, "no file can be made in %s: %s", output->directory,
+                          strerror(errno));
     }
-    return file_error(error, output->given, "no file can be made in %s: %s", output->directory,
-                      strerror(errno));
+    set_temporary(output, temporary);
+    return true;
 }
 
 bool output_file_open(struct output_file *output, const char *path, char *error)
@@ -139,8 +151,10 @@ bool output_file_open(struct output_file *output, const char *path, char *error)
     if (!resolve(output, error) || !set_directory(output, error)) {
         return false;
     }
-    output->descriptor = open_nameless(output->directory);
-    return output->descriptor >= 0 || open_named(output, error);
+    temporary_file_sweep(output->directory);
+    mode_t mode = output->replaces ? S_IRUSR | S_IWUSR : 0666;
+    output->descriptor = temporary_file_open_nameless(output->directory, mode);
+    return (output->descriptor >= 0 || open_named(output, mode, error)) && keep_mode(output, error);
 }
 
 bool output_file_allocate(const struct output_file *output, int64_t size, char *error)
@@ -161,32 +175,26 @@ bool output_file_allocate(const struct output_file *output, int64_t size, char *
 /* Gives the nameless file its final name where that is free, else a temporary one. */
 static bool name_nameless(struct output_file *output)
 {
-    char proc[DESCRIPTOR_SIZE];
-    descriptor_path(output->descriptor, proc);
-    if (linkat(AT_FDCWD, proc, AT_FDCWD, output->path, AT_SYMLINK_FOLLOW) == 0) {
+    if (temporary_file_link_as(output->descriptor, output->path)) {
         return true;
     }
-    for (int number = 0; errno == EEXIST && number < TEMPORARY_TRIES; ++number) {
-        char *temporary = temporary_path(output, number);
-        if (temporary == NULL) {
-            errno = ENOMEM;
-        } else if (linkat(AT_FDCWD, proc, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW) == 0) {
-            set_temporary(output, temporary);
-            return true;
-        } else {
-            int reason = errno;
-            free(temporary);
-            errno = reason;
-        }
+    char *temporary = NULL;
+    if (errno != EEXIST ||
+        !temporary_file_link(output->descriptor, output->directory, &temporary)) {
+        return false;
     }
-    return false;
+    set_temporary(output, temporary);
+    return true;
 }
 
-/* Network file systems tell of failed writes only when a descriptor is closed. There is no fsync:
- * whole or not there holds for a process that fails or is killed, and waiting for the disk could
- * take longer than the work, for the sake of power cuts alone. */
-static bool report_late_errors(const struct output_file *output, char *error)
+/* The data are on the disk before the name is, so that a power cut, too, leaves the old file or
+ * the new one, whole. Network file systems tell of failed writes only when a descriptor is closed.
+ * EINVAL: a file system that has nothing to wait for. */
+static bool bring_to_disk(const struct output_file *output, char *error)
 {
+    if (fsync(output->descriptor) != 0 && errno != EINVAL && errno != ENOTSUP) {
+        return file_error(error, output->given, "cannot be written: %s", strerror(errno));
+    }
     int descriptor = dup(output->descriptor);
     return (descriptor >= 0 && close(descriptor) == 0) ||
            file_error(error, output->given, "cannot be written: %s", strerror(errno));
@@ -194,7 +202,7 @@ static bool report_late_errors(const struct output_file *output, char *error)
 
 bool output_file_commit(struct output_file *output, char *error)
 {
-    if (!report_late_errors(output, error)) {
+    if (!bring_to_disk(output, error)) {
         return false;
     }
     bool named = output->temporary != NULL || name_nameless(output);

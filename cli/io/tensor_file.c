@@ -137,7 +137,7 @@ void tensor_file_close(struct tensor_file *file)
     }
     for (size_t i = 0; i < file->count; ++i) {
         free(file->tensors[i].name);
-        free(file->tensors[i].problem);
+        tensor_reader_free_problem(&file->tensors[i]);
         free(file->buffers[i]);
     }
     for (size_t i = 0; i < file->metadata_count; ++i) {
@@ -147,6 +147,7 @@ void tensor_file_close(struct tensor_file *file)
     free(file->tensors);
     free(file->buffers);
     free(file->metadata);
+    npz_close(file->archive); /* it reads from the bytes */
     if (file->mapped) {
         munmap((void *)file->bytes, file->size);
     }
@@ -159,35 +160,60 @@ enum tensor_file_format tensor_file_format(const struct tensor_file *file)
     return file->format;
 }
 
+size_t tensor_file_size(const struct tensor_file *file)
+{
+    return file->size;
+}
+
 size_t tensor_file_count(const struct tensor_file *file)
 {
     return file->count;
 }
 
-const struct named_tensor *tensor_file_at(const struct tensor_file *file, size_t i)
+/* Brings the data in, where the format leaves them outside at first. Data that cannot be read make
+ * the tensor one that cannot be used. */
+static const struct named_tensor *load(struct tensor_file *file, size_t i)
 {
-    return i < file->count ? &file->tensors[i] : NULL;
-}
-
-static const struct named_tensor *find(const struct tensor_file *file, const char *name)
-{
-    for (size_t i = 0; i < file->count; ++i) {
-        if (strcmp(file->tensors[i].name, name) == 0) {
-            return &file->tensors[i];
-        }
+    struct named_tensor *tensor = &file->tensors[i];
+    if (file->archive == NULL || tensor->problem != NULL || tensor->tensor.data != NULL) {
+        return tensor;
     }
-    return NULL;
+    char error[TENSOR_FILE_ERROR_SIZE] = "";
+    if (!npz_read_tensor(file, i, error)) {
+        tensor->tensor = (DLTensor){.device = {.device_type = kDLCPU}, .shape = tensor->shape};
+        tensor_reader_set_problem(file, tensor, error);
+    }
+    return tensor;
 }
 
-const DLTensor *tensor_file_find(const struct tensor_file *file, const char *name)
+static size_t find(const struct tensor_file *file, const char *name)
 {
-    const struct named_tensor *tensor = find(file, name);
+    size_t i = 0;
+    while (i < file->count && strcmp(file->tensors[i].name, name) != 0) {
+        ++i;
+    }
+    return i;
+}
+
+const struct named_tensor *tensor_file_at(struct tensor_file *file, size_t i)
+{
+    return i < file->count ? load(file, i) : NULL;
+}
+
+bool tensor_file_has(const struct tensor_file *file, const char *name)
+{
+    return find(file, name) < file->count;
+}
+
+const DLTensor *tensor_file_find(struct tensor_file *file, const char *name)
+{
+    const struct named_tensor *tensor = tensor_file_at(file, find(file, name));
     return tensor == NULL ? NULL : &tensor->tensor;
 }
 
-const char *tensor_file_problem(const struct tensor_file *file, const char *name)
+const char *tensor_file_problem(struct tensor_file *file, const char *name)
 {
-    const struct named_tensor *tensor = find(file, name);
+    const struct named_tensor *tensor = tensor_file_at(file, find(file, name));
     return tensor == NULL ? NULL : tensor->problem;
 }
 

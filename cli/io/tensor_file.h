@@ -18,8 +18,9 @@
 /* A tensor of a file. Its data may have any alignment (safetensors does not promise one).
  *
  * A file may hold more than a caller needs, so a tensor of a type or rank that this tool does not
- * know spoils nothing until somebody wants it: it is listed with `problem` set, a whole error
- * line, and a tensor without data whose dtype is {0, 0, 0}, which every operator refuses. */
+ * know, or whose data are broken, spoils nothing until somebody wants it: it is listed with
+ * `problem` set, a whole error line, and a tensor without data whose dtype is {0, 0, 0}, which
+ * every operator refuses. */
 struct named_tensor {
     char *name;
     DLTensor tensor; /* contiguous, CPU; shape points to `shape` */
@@ -43,13 +44,18 @@ struct tensor_file *tensor_file_open_memory(const void *bytes, size_t size, cons
 void tensor_file_close(struct tensor_file *file); /* NULL is fine */
 
 enum tensor_file_format tensor_file_format(const struct tensor_file *file);
+size_t tensor_file_size(const struct tensor_file *file); /* bytes of the file */
 size_t tensor_file_count(const struct tensor_file *file);
-const struct named_tensor *tensor_file_at(const struct tensor_file *file, size_t i);
-/* The tensor of that name, or NULL. Ask tensor_file_problem too. */
-const DLTensor *tensor_file_find(const struct tensor_file *file, const char *name);
+/* Whether there is a tensor of that name, usable or not. */
+bool tensor_file_has(const struct tensor_file *file, const char *name);
+
+/* The tensor, or NULL when there is none. Of a .npz file the data are read when they are asked for
+ * the first time, by any of these, and are checked then: ask tensor_file_problem, too. */
+const struct named_tensor *tensor_file_at(struct tensor_file *file, size_t i);
+const DLTensor *tensor_file_find(struct tensor_file *file, const char *name);
 /* Why the tensor of that name cannot be used, as an error line: "case.npz: tensor 'probs' has type
  * ...". NULL when it can be used, and when the file has no tensor of that name. */
-const char *tensor_file_problem(const struct tensor_file *file, const char *name);
+const char *tensor_file_problem(struct tensor_file *file, const char *name);
 /* A value of the metadata (safetensors' __metadata__; in .npz a 1-byte-string or unicode array
  * named "__metadata__.<key>"), or NULL. */
 const char *tensor_file_metadata(const struct tensor_file *file, const char *key);
@@ -82,5 +88,9 @@ void tensor_writer_abandon(struct tensor_writer *writer);
  * last, if it has a name. Where the file system can make files without a name (most of Linux'
  * can), a killed process leaves nothing behind anyway. Safe to call at any time. */
 void tensor_writer_remove_temporary(void);
+/* Installs such handlers, for signals that are not ignored, and makes a file that grows beyond the
+ * limit of the process (SIGXFSZ) an ordinary error. What a process leaves that was killed without a
+ * handler, the next writer in that directory removes. */
+void tensor_writer_handle_signals(void);
 
 #endif

@@ -44,14 +44,26 @@ struct named_tensor *tensor_reader_add(struct tensor_file *file, const char *nam
     return tensor;
 }
 
+/* For a tensor that is read late there is nobody to tell that memory for the message is short. */
+static char no_memory[] = "no memory to say why a tensor cannot be used";
+
 bool tensor_reader_set_problem(struct tensor_file *file, struct named_tensor *tensor, char *error)
 {
-    tensor->problem = strdup(error);
-    if (tensor->problem == NULL) {
+    char *copy = strdup(error);
+    tensor->problem = copy == NULL ? no_memory : copy;
+    if (copy == NULL) {
         return file_error_memory(error, file->path, "a message");
     }
     error[0] = '\0';
     return true;
+}
+
+void tensor_reader_free_problem(struct named_tensor *tensor)
+{
+    if (tensor->problem != no_memory) {
+        free(tensor->problem);
+    }
+    tensor->problem = NULL;
 }
 
 void tensor_reader_set_data(struct named_tensor *tensor, const void *data, moetoken_type type,

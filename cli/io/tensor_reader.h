@@ -21,11 +21,17 @@ struct tensor_file {
     void **buffers; /* the memory of each tensor that is not in `bytes`, else NULL */
     struct metadata_entry *metadata;
     size_t metadata_count;
+    struct npz_archive *archive; /* .npz: where tensors that nobody asked for yet still are */
 };
 
 /* Each fills a file whose bytes are in place. After a failure, too, tensor_file_close frees all. */
 bool safetensors_parse(struct tensor_file *file, char *error);
 bool npz_parse(struct tensor_file *file, char *error);
+
+/* Reads the data of tensor i into file->buffers[i]; npz_parse reads no more than headers. */
+bool npz_read_tensor(struct tensor_file *file, size_t i, char *error);
+/* NULL is fine. */
+void npz_close(struct npz_archive *archive);
 
 /* Room for so many tensors and metadata entries, once, before the first of them is added. */
 bool tensor_reader_reserve(struct tensor_file *file, size_t tensors, size_t metadata, char *error);
@@ -36,6 +42,7 @@ bool tensor_reader_add_metadata(struct tensor_file *file, const char *key, const
 struct named_tensor *tensor_reader_add(struct tensor_file *file, const char *name, char *error);
 /* Makes the added tensor one that cannot be used, for the reason that is in `error`. */
 bool tensor_reader_set_problem(struct tensor_file *file, struct named_tensor *tensor, char *error);
+void tensor_reader_free_problem(struct named_tensor *tensor);
 /* Makes the added tensor, whose shape is in place, one of that type over `data`. */
 void tensor_reader_set_data(struct named_tensor *tensor, const void *data, moetoken_type type,
                             int ndim);

@@ -3,6 +3,7 @@
 #include "tensor_writer.h"
 
 #include "file_error.h"
+#include "temporary_file.h"
 #include "tensor_reader.h"
 #include "utf8.h"
 
@@ -212,4 +213,9 @@ void tensor_writer_abandon(struct tensor_writer *writer)
 void tensor_writer_remove_temporary(void)
 {
     output_file_remove_temporary();
+}
+
+void tensor_writer_handle_signals(void)
+{
+    temporary_file_handle_signals();
 }

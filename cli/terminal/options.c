@@ -165,6 +165,28 @@ static int bad_value(const struct command *command, const struct option_spec *op
     return usage_error(command, "--%s %s: expected %s", option->name, text, option->value);
 }
 
+/* The letter that getopt stopped at; in a cluster such as -zq argv does not tell which it is. A
+ * long option stands in argv as a whole, with "=value" where it has one. */
+static int unknown_option(const struct command *command, const char *argument)
+{
+    if (optopt == 'h')
+        return usage_error(command, "option --help takes no value");
+    if (optopt > 0 && optopt < FIRST_LONG_VALUE)
+        return usage_error(command, "unknown option -%c", optopt);
+    if (optopt >= FIRST_LONG_VALUE)
+        return usage_error(command, "option --%s takes no value",
+                           command->options[optopt - FIRST_LONG_VALUE].name);
+    return usage_error(command, "unknown option %s", argument);
+}
+
+static int missing_value(const struct command *command)
+{
+    if (optopt >= FIRST_LONG_VALUE)
+        return usage_error(command, "option --%s needs a value",
+                           command->options[optopt - FIRST_LONG_VALUE].name);
+    return usage_error(command, "option -%c needs a value", optopt);
+}
+
 int parse_options(const struct command *command, int argc, char **argv, void *settings,
                   const char **operands, int *count)
 {
@@ -180,10 +202,10 @@ int parse_options(const struct command *command, int argc, char **argv, void *se
             return EXIT_DONE;
         }
         if (found == ':')
-            return usage_error(command, "option %s needs a value", argv[optind - 1]);
+            return missing_value(command);
         const struct option_spec *option = option_of(command, found);
         if (option == NULL)
-            return usage_error(command, "unknown option %s", argv[optind - 1]);
+            return unknown_option(command, argv[optind - 1]);
         if (!store_value(option, optarg, settings))
             return bad_value(command, option, optarg);
     }

@@ -82,9 +82,18 @@
  *   place and the values. Nothing here prints, exits or aborts.
  *
  * Threads and memory
- *   Any number of threads may call at once. Inside, a call uses OpenMP threads over the tokens;
- *   calls that move fewer than MOETOKEN_SERIAL_BYTES bytes start none. Beyond the tensors a call
- *   needs moetoken_workspace_size() bytes; handed in by the caller, nothing is allocated at all.
+ *   Any number of threads may call at once. Inside, a call shares its tokens out among the calling
+ *   thread and the library's own threads, which sleep between calls; calls that move fewer than
+ *   MOETOKEN_SERIAL_BYTES bytes use none. How many: moetoken_threads_chosen() below. Where none
+ *   can be started (limits of a container, of the address space) the calling thread does all the
+ *   work; the results are the same.
+ *   After fork() the child may call: it starts threads of its own, whatever the parent's threads
+ *   were doing. The library may be unloaded with dlclose(), and the process may end, while its
+ *   threads sleep. They block all signals but those of their own faults and may run where the
+ *   thread may run whose call started them.
+ *   A call takes less than 8 KB of the calling thread's stack. Beyond the tensors it needs
+ *   moetoken_workspace_size() bytes, which must not overlap a tensor of the call; handed in by the
+ *   caller, nothing is allocated at all (but what the system needs for a new thread).
  */
 #ifndef MOETOKEN_MOETOKEN_H
 #define MOETOKEN_MOETOKEN_H
@@ -198,8 +207,10 @@ static inline DLTensor moetoken_tensor(void *data, moetoken_type type, int ndim,
 typedef struct moetoken_options {
     uint32_t flags;         /* MOETOKEN_... flags, or-ed */
     uint32_t isa_mask;      /* instruction sets allowed, or-ed; 0: all. The environment variable
-                               MOETOKEN_ISA (scalar, avx2, avx512, neon) sets an upper bound */
-    int32_t threads;        /* OpenMP threads at most; 0: as many as OpenMP would take */
+                               MOETOKEN_ISA (scalar, avx2, avx512, neon, in any case) sets an
+                               upper bound; with any other word in it every call fails */
+    int32_t threads;        /* threads at most, the calling one among them; 0: as many as OpenMP
+                               would take, see moetoken_threads_chosen */
     int32_t reserved;       /* 0 */
     void *workspace;        /* NULL: the call allocates and frees; else aligned to 8 bytes */
     size_t workspace_bytes; /* at least moetoken_workspace_size(), or 0 with a NULL workspace */
@@ -216,11 +227,22 @@ MOETOKEN_API moetoken_status moetoken_workspace_size(int64_t tokens_num, int64_t
 /* Calls that read and write fewer bytes than this in all run on the calling thread alone. */
 #define MOETOKEN_SERIAL_BYTES (256 * 1024)
 
+/* The threads, the calling one among them, that a call by this thread may use whose options say
+ * `threads`, when it is large enough to use any. For 0 as many as OpenMP would take: what
+ * omp_get_max_threads() says if the program has an OpenMP runtime (linked, or loaded with
+ * RTLD_GLOBAL), so that omp_set_num_threads() counts; else the first number of OMP_NUM_THREADS;
+ * else the processors that the calling thread may run on. Whatever is asked for, OMP_THREAD_LIMIT
+ * bounds it, and four threads a processor (64 at least), and it is 1 inside as many active parallel
+ * regions as omp_get_max_active_levels() allows, which is one by default. The variables are read
+ * once, in the first call. 0 for a negative number, which calls refuse. */
+MOETOKEN_API int32_t moetoken_threads_chosen(int32_t threads);
+
 /* The instruction sets that this CPU has, as a mask that always holds MOETOKEN_ISA_SCALAR. */
 MOETOKEN_API uint32_t moetoken_isa_detected(void);
 
 /* The one instruction set whose kernels run under the options' isa_mask (0: all), after what the
- * CPU has and what MOETOKEN_ISA allows. */
+ * CPU has and what MOETOKEN_ISA allows. 0 where calls fail: for unknown bits, and while
+ * MOETOKEN_ISA holds a word that names none. The variable is read once, in the first call. */
 MOETOKEN_API uint32_t moetoken_isa_chosen(uint32_t isa_mask);
 
 /* "scalar", "avx2", "avx512" or "neon" for one MOETOKEN_ISA_... bit, else "unknown". */

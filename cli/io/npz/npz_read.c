@@ -1,6 +1,6 @@
-/* npz_read.c - a NumPy .npz file: a zip archive of .npy members, each of which is read into memory
- * of its own. Nothing larger than what member size, compressed size and array header agree on is
- * ever allocated. */
+/* npz_read.c - a NumPy .npz file: a zip archive of .npy members. Opening it reads their headers;
+ * the data of a member are read, into memory of their own, when somebody asks for them. Nothing
+ * larger than what member size, compressed size and array header agree on is ever allocated. */
 #include "io/file_error.h"
 #include "io/tensor_reader.h"
 #include "io/utf8.h"
@@ -12,11 +12,18 @@
 
 #define METADATA_PREFIX   "__metadata__."
 #define MAX_METADATA_SIZE 65536
+#define MAX_METADATA_SUM  (16 << 20)
 #define MAX_DEFLATE_RATIO 1032 /* what deflate can reach, by its format */
+
+struct npz_archive {
+    zip_t *zip;
+    zip_uint64_t *members;  /* which member each tensor of the file is */
+    uint64_t metadata_size; /* of all metadata that were read */
+};
 
 struct member {
     struct tensor_file *file;
-    zip_t *archive;
+    zip_t *zip;
     zip_uint64_t index;
     char *name;    /* without ".npy" */
     uint64_t size; /* uncompressed, as the archive claims */
@@ -178,7 +185,8 @@ static void *read_data(const struct member *member, const struct npy_header *hea
     return NULL;
 }
 
-static bool read_tensor(const struct member *member)
+/* Type and shape; the data stay where they are. */
+static bool declare_tensor(const struct member *member)
 {
     struct tensor_file *file = member->file;
     struct npy_header header;
@@ -186,6 +194,7 @@ static bool read_tensor(const struct member *member)
     if (tensor == NULL) {
         return false;
     }
+    file->archive->members[file->count - 1] = member->index;
     enum npy_result result = read_header(member, &header);
     if (result == NPY_OK && header.type == NULL) {
         file_error(member->error, file->path, "tensor '%.100s' holds text, expected numbers",
@@ -195,11 +204,9 @@ static bool read_tensor(const struct member *member)
     if (result != NPY_OK) {
         return result == NPY_UNSUPPORTED && tensor_reader_set_problem(file, tensor, member->error);
     }
-    void *data = read_data(member, &header);
-    file->buffers[file->count - 1] = data;
     memcpy(tensor->shape, header.shape, sizeof tensor->shape);
-    tensor_reader_set_data(tensor, data, header.type->type, header.ndim);
-    return data != NULL;
+    tensor_reader_set_data(tensor, NULL, header.type->type, header.ndim);
+    return true;
 }
 
 /* ---- metadata ------------------------------------------------------------------------------- */
@@ -269,6 +276,12 @@ static bool read_metadata(const struct member *member)
                           "tensor '%.100s': metadata of %d bytes, expected at most %d",
                           member->name, header.item_size, MAX_METADATA_SIZE);
     }
+    member->file->archive->metadata_size += (uint64_t)header.item_size;
+    if (member->file->archive->metadata_size > MAX_METADATA_SUM) {
+        return file_error(member->error, member->file->path,
+                          "has more than %d bytes of metadata, up to tensor '%.100s'",
+                          MAX_METADATA_SUM, member->name);
+    }
     void *data = read_data(member, &header);
     bool added = data != NULL && add_text(member, &header, data);
     free(data);
@@ -323,12 +336,12 @@ static bool read_stream(struct member *member, bool array)
                    member->name);
         return tensor != NULL && tensor_reader_set_problem(file, tensor, member->error);
     }
-    member->stream = zip_fopen_index(member->archive, member->index, 0);
+    member->stream = zip_fopen_index(member->zip, member->index, 0);
     if (member->stream == NULL) {
-        return fail_member(member, zip_strerror(member->archive));
+        return fail_member(member, zip_strerror(member->zip));
     }
     bool metadata = strncmp(member->name, METADATA_PREFIX, strlen(METADATA_PREFIX)) == 0;
-    bool done = metadata ? read_metadata(member) : read_tensor(member);
+    bool done = metadata ? read_metadata(member) : declare_tensor(member);
     zip_fclose(member->stream);
     return done;
 }
@@ -340,7 +353,7 @@ static bool read_member(struct member *member, uint64_t *compressed)
     zip_stat_t status;
     const zip_uint64_t needed = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE |
                                 ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
-    if (zip_stat_index(member->archive, member->index, 0, &status) != 0 ||
+    if (zip_stat_index(member->zip, member->index, 0, &status) != 0 ||
         (status.valid & needed) != needed) {
         return file_error(member->error, path, "member %llu has no name or no size",
                           (unsigned long long)member->index);
@@ -361,22 +374,28 @@ static bool read_member(struct member *member, uint64_t *compressed)
     return done;
 }
 
-static bool read_members(struct tensor_file *file, zip_t *archive, char *error)
+static bool read_members(struct tensor_file *file, char *error)
 {
-    zip_int64_t count = zip_get_num_entries(archive, 0);
+    zip_t *zip = file->archive->zip;
+    zip_int64_t count = zip_get_num_entries(zip, 0);
     uint64_t compressed = 0;
+    file->archive->members = calloc((size_t)count + 1, sizeof *file->archive->members);
+    if (file->archive->members == NULL) {
+        return file_error_memory(error, file->path, "its list of members");
+    }
     if (!tensor_reader_reserve(file, (size_t)count, (size_t)count, error)) {
         return false;
     }
     for (zip_int64_t i = 0; i < count; ++i) {
-        struct member member = {
-            .file = file, .archive = archive, .index = (zip_uint64_t)i, .error = error};
+        struct member member = {.file = file, .zip = zip, .index = (zip_uint64_t)i, .error = error};
         if (!read_member(&member, &compressed)) {
             return false;
         }
     }
     return true;
 }
+
+/* ---- the archive ---------------------------------------------------------------------------- */
 
 static bool fail_archive(const struct tensor_file *file, zip_error_t *reason, char *error)
 {
@@ -390,21 +409,64 @@ static bool fail_archive(const struct tensor_file *file, zip_error_t *reason, ch
     return false;
 }
 
-bool npz_parse(struct tensor_file *file, char *error)
+static zip_t *open_archive(struct tensor_file *file, char *error)
 {
     zip_error_t reason;
     zip_error_init(&reason);
     zip_source_t *source = zip_source_buffer_create(file->bytes, file->size, 0, &reason);
-    if (source == NULL) {
-        return fail_archive(file, &reason, error);
-    }
-    zip_t *archive = zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &reason);
-    if (archive == NULL) {
+    zip_t *zip =
+        source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &reason);
+    if (zip == NULL) {
         zip_source_free(source);
-        return fail_archive(file, &reason, error);
+        fail_archive(file, &reason, error);
+        return NULL;
     }
-    bool done = read_members(file, archive, error);
-    zip_discard(archive);
     zip_error_fini(&reason);
-    return done;
+    return zip;
+}
+
+bool npz_parse(struct tensor_file *file, char *error)
+{
+    file->archive = calloc(1, sizeof *file->archive);
+    if (file->archive == NULL) {
+        return file_error_memory(error, file->path, "an open archive");
+    }
+    file->archive->zip = open_archive(file, error);
+    return file->archive->zip != NULL && read_members(file, error);
+}
+
+/* The header has been read once, so what it says is known to be possible. */
+bool npz_read_tensor(struct tensor_file *file, size_t i, char *error)
+{
+    struct member member = {.file = file,
+                            .zip = file->archive->zip,
+                            .index = file->archive->members[i],
+                            .name = file->tensors[i].name,
+                            .error = error};
+    struct npy_header header;
+    zip_stat_t status;
+    if (zip_stat_index(member.zip, member.index, 0, &status) != 0) {
+        return fail_member(&member, zip_strerror(member.zip));
+    }
+    member.size = status.size;
+    member.stream = zip_fopen_index(member.zip, member.index, 0);
+    if (member.stream == NULL) {
+        return fail_member(&member, zip_strerror(member.zip));
+    }
+    void *data = read_header(&member, &header) == NPY_OK ? read_data(&member, &header) : NULL;
+    zip_fclose(member.stream);
+    file->buffers[i] = data;
+    file->tensors[i].tensor.data = data;
+    return data != NULL;
+}
+
+void npz_close(struct npz_archive *archive)
+{
+    if (archive != NULL) {
+        if (archive->zip != NULL) {
+            zip_discard(archive->zip);
+        }
+        free(archive->members);
+        free(archive);
+    }
 }

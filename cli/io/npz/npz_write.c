@@ -6,6 +6,7 @@
 #include "npy_header.h"
 #include "zip_streams.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,8 +119,12 @@ static bool add_members(const struct tensor_writer *writer, zip_t *archive,
     return true;
 }
 
+/* Without a reason of libzip's it was one of our own allocations that failed. */
 static bool fail_archive(const struct tensor_writer *writer, zip_error_t *reason, char *error)
 {
+    if (zip_error_code_zip(reason) == ZIP_ER_OK) {
+        return file_error_memory(error, writer->output.given, "the archive's members");
+    }
     return file_error(error, writer->output.given, "cannot be written: %s",
                       zip_error_strerror(reason));
 }
@@ -155,7 +160,7 @@ static bool write_empty_archive(const struct tensor_writer *writer, char *error)
     static const char end_record[22] = "PK\5\6";
     ssize_t done = write(writer->output.descriptor, end_record, sizeof end_record);
     return done == (ssize_t)sizeof end_record ||
-           file_error(error, writer->output.given, "cannot be written");
+           file_error(error, writer->output.given, "cannot be written: %s", strerror(errno));
 }
 
 bool npz_finish(struct tensor_writer *writer, char *error)

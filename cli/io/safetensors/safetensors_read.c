@@ -269,6 +269,24 @@ static bool parse_entries(struct parser *parser, const cJSON *root)
     return check_layout(parser);
 }
 
+/* cJSON does not tell a lack of memory from bad text, so its allocations are watched. */
+static _Thread_local bool out_of_memory;
+
+static void *watched_malloc(size_t size)
+{
+    void *memory = malloc(size);
+    out_of_memory = out_of_memory || memory == NULL;
+    return memory;
+}
+
+static cJSON *parse_json(const char *text, const char **end)
+{
+    cJSON_Hooks hooks = {.malloc_fn = watched_malloc, .free_fn = free};
+    cJSON_InitHooks(&hooks);
+    out_of_memory = false;
+    return cJSON_ParseWithOpts(text, end, 1);
+}
+
 static bool parse_header(struct parser *parser, const unsigned char *header, size_t length)
 {
     const char *path = parser->file->path;
@@ -283,9 +301,12 @@ static bool parse_header(struct parser *parser, const unsigned char *header, siz
     memcpy(text, header, length);
     text[length] = '\0';
     const char *end = text;
-    cJSON *root = cJSON_ParseWithOpts(text, &end, 1);
+    cJSON *root = parse_json(text, &end);
     size_t stopped = end == NULL ? 0 : (size_t)(end - text);
     free(text);
+    if (root == NULL && out_of_memory) {
+        return file_error_memory(parser->error, path, "its header");
+    }
     if (root == NULL) {
         return file_error(parser->error, path, "header is not valid JSON near byte %zu of %zu",
                           stopped, length);

@@ -39,6 +39,19 @@ static void check_failure(struct file_bytes *bytes, const char *expected)
     file_bytes_free(bytes);
 }
 
+/* A fault in the data of "a" shows when they are asked for, and spoils nothing else. */
+static void check_broken_data(struct file_bytes *bytes, const char *expected)
+{
+    char error[TENSOR_FILE_ERROR_SIZE];
+    struct tensor_file *file = open_bytes(bytes, error);
+    assert_string_equal(error, "");
+    assert_string_equal(tensor_file_problem(file, "a"), expected);
+    assert_int_equal(tensor_file_find(file, "a")->dtype.bits, 0);
+    assert_null(tensor_file_find(file, "a")->data);
+    tensor_file_close(file);
+    file_bytes_free(bytes);
+}
+
 /* ---- good files ----------------------------------------------------------------------------- */
 
 static void test_every_type(void **state)
@@ -383,12 +396,21 @@ static void check_claim(const void *stored, size_t size, struct zip_claim claim,
     check_failure(&bytes, expected);
 }
 
+static void check_data_claim(const void *stored, size_t size, struct zip_claim claim,
+                             const char *expected)
+{
+    struct file_bytes bytes = {0};
+    zip_add_claim(&bytes, "a.npy", stored, size, claim);
+    zip_end(&bytes);
+    check_broken_data(&bytes, expected);
+}
+
 static void test_broken_claims(void **state)
 {
     (void)state;
     struct zip_claim claim = deflated_claim;
     claim.crc ^= 1;
-    check_claim(deflated, sizeof deflated, claim, "f: tensor 'a': CRC error");
+    check_data_claim(deflated, sizeof deflated, claim, "f: tensor 'a': CRC error");
     claim = deflated_claim;
     claim.size += 1;
     check_claim(deflated, sizeof deflated, claim,
@@ -424,8 +446,8 @@ static void test_wrong_stream_length(void **state)
     file_bytes_add(&block, npy.bytes, length - 2);
     struct zip_claim claim = {
         .method = 8, .size = (uint32_t)length, .crc = zip_crc(npy.bytes, length - 2)};
-    check_claim(block.bytes, block.size, claim,
-                "f: tensor 'a' ends early: 2 of 4 bytes are missing");
+    check_data_claim(block.bytes, block.size, claim,
+                     "f: tensor 'a' ends early: 2 of 4 bytes are missing");
     file_bytes_free(&block);
     file_bytes_add_number(&block, 1, 1);
     file_bytes_add_number(&block, length + 2, 2);
@@ -433,9 +455,55 @@ static void test_wrong_stream_length(void **state)
     file_bytes_add(&block, npy.bytes, length);
     file_bytes_add(&block, "ef", 2);
     claim.crc = zip_crc(npy.bytes, length);
-    check_claim(block.bytes, block.size, claim, "f: tensor 'a': is longer than the archive says");
+    check_data_claim(block.bytes, block.size, claim,
+                     "f: tensor 'a': is longer than the archive says");
     file_bytes_free(&block);
     file_bytes_free(&npy);
+}
+
+/* Nobody has to read, or can be hurt by, data that nobody asks for. */
+static void test_data_are_read_when_asked_for(void **state)
+{
+    (void)state;
+    char error[TENSOR_FILE_ERROR_SIZE];
+    struct file_bytes bytes = {0};
+    struct zip_claim claim = deflated_claim;
+    claim.crc ^= 1;
+    zip_add_claim(&bytes, "a.npy", deflated, sizeof deflated, claim);
+    zip_add_npy(&bytes, "b.npy", HEADER("|u1", "False", "(2,)"), "ok", 2);
+    zip_end(&bytes);
+    struct tensor_file *file = open_bytes(&bytes, error);
+    assert_string_equal(error, "");
+    assert_true(tensor_file_has(file, "a"));
+    assert_false(tensor_file_has(file, "c"));
+    assert_null(tensor_file_problem(file, "b"));
+    assert_memory_equal(tensor_file_find(file, "b")->data, "ok", 2);
+    assert_ptr_equal(tensor_file_find(file, "b")->data, tensor_file_at(file, 1)->tensor.data);
+    assert_string_equal(tensor_file_problem(file, "a"), "f: tensor 'a': CRC error");
+    tensor_file_close(file);
+    file_bytes_free(&bytes);
+}
+
+/* Members of text are read at once, so there is a bound for all of them together. */
+static void test_much_metadata(void **state)
+{
+    (void)state;
+    char error[TENSOR_FILE_ERROR_SIZE];
+    struct file_bytes bytes = {0};
+    char *text = malloc(65536);
+    assert_non_null(text);
+    memset(text, 'x', 65536);
+    for (int i = 0; i <= 256; ++i) {
+        char name[48];
+        snprintf(name, sizeof name, "__metadata__.%d.npy", i);
+        zip_add_npy(&bytes, name, HEADER("|S65536", "False", "()"), text, 65536);
+    }
+    zip_end(&bytes);
+    assert_null(open_bytes(&bytes, error));
+    assert_string_equal(error, "f: has more than 16777216 bytes of metadata, up to tensor "
+                               "'__metadata__.256'");
+    free(text);
+    file_bytes_free(&bytes);
 }
 
 static void test_duplicate_names(void **state)
@@ -512,6 +580,7 @@ static void test_turned_bits(void **state)
         } else {
             assert_string_equal(error, "");
             assert_true(tensor_file_count(file) <= 1);
+            failures += tensor_file_at(file, 0) != NULL && tensor_file_at(file, 0)->problem != NULL;
         }
         tensor_file_close(file);
         bytes.bytes[bit / 8] ^= (unsigned char)(1U << (bit % 8));
@@ -536,6 +605,8 @@ int main(void)
         cmocka_unit_test(test_long_metadata),
         cmocka_unit_test(test_broken_claims),
         cmocka_unit_test(test_wrong_stream_length),
+        cmocka_unit_test(test_data_are_read_when_asked_for),
+        cmocka_unit_test(test_much_metadata),
         cmocka_unit_test(test_duplicate_names),
         cmocka_unit_test(test_shared_bytes),
         cmocka_unit_test(test_cut_archives),

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -437,6 +438,81 @@ static void test_mode_is_of_umask(void **state)
     unlink(in_directory("x"));
 }
 
+static void test_mode_of_the_old_file_stays(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"x", "x.npz"};
+    static const mode_t modes[] = {0600, 0640, 0666, 0755};
+    char error[TENSOR_FILE_ERROR_SIZE];
+    struct stat status;
+    mode_t before = umask(022);
+    for (size_t i = 0; i < 8; ++i) {
+        const char *name = names[i % 2];
+        put_file(in_directory(name), "old");
+        assert_int_equal(chmod(in_directory(name), modes[i / 2]), 0);
+        assert_true(tensor_writer_commit(open_one(in_directory(name)), error));
+        assert_int_equal(stat(in_directory(name), &status), 0);
+        assert_int_equal(status.st_mode & 07777, modes[i / 2]);
+        assert_true(status.st_size > 3);
+        unlink(in_directory(name));
+    }
+    umask(before);
+}
+
+static void test_dangling_links_are_followed(void **state)
+{
+    (void)state;
+    char error[TENSOR_FILE_ERROR_SIZE];
+    struct stat status;
+    assert_int_equal(mkdir(in_directory("sub"), 0700), 0);
+    assert_int_equal(symlink("sub/second", in_directory("first")), 0);
+    assert_int_equal(symlink("../target", in_directory("sub/second")), 0);
+    assert_true(tensor_writer_commit(open_one(in_directory("first")), error));
+    assert_int_equal(lstat(in_directory("first"), &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+    assert_int_equal(lstat(in_directory("sub/second"), &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+    assert_int_equal(lstat(in_directory("target"), &status), 0);
+    assert_true(S_ISREG(status.st_mode));
+    unlink(in_directory("target"));
+    unlink(in_directory("sub/second"));
+    unlink(in_directory("first"));
+    rmdir(in_directory("sub"));
+
+    const struct tensor_spec spec = {"x", MOETOKEN_U8, 1, {4}};
+    assert_int_equal(symlink("loop", in_directory("loop")), 0);
+    assert_null(tensor_writer_open(in_directory("loop"), &spec, 1, NULL, error));
+    assert_non_null(strstr(error, "cannot be resolved"));
+    unlink(in_directory("loop"));
+}
+
+/* A limit on the size of files is an error in one line, not the end of the process. */
+static void test_file_size_limit(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"x", "x.npz"};
+    for (size_t i = 0; i < 2; ++i) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            char error[TENSOR_FILE_ERROR_SIZE] = "";
+            const struct tensor_spec spec = {"x", MOETOKEN_U8, 1, {100000}};
+            struct rlimit limit = {50000, 50000};
+            tensor_writer_handle_signals();
+            setrlimit(RLIMIT_FSIZE, &limit);
+            struct tensor_writer *writer =
+                tensor_writer_open(in_directory(names[i]), &spec, 1, NULL, error);
+            bool done = writer != NULL && tensor_writer_commit(writer, error);
+            _exit(!done && strstr(error, "File too large") != NULL ? 0 : 1);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        assert_int_equal(count_files(), 0);
+    }
+}
+
 static void test_lost_directory(void **state)
 {
     (void)state;
@@ -495,6 +571,9 @@ int main(void)
         cmocka_unit_test(test_replace_open_file),
         cmocka_unit_test(test_links_are_followed),
         cmocka_unit_test(test_mode_is_of_umask),
+        cmocka_unit_test(test_mode_of_the_old_file_stays),
+        cmocka_unit_test(test_dangling_links_are_followed),
+        cmocka_unit_test(test_file_size_limit),
         cmocka_unit_test(test_lost_directory),
         cmocka_unit_test(test_killed),
     };
