@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _library
 from ._arrays import (
+    Result,
     empty,
     flag,
     flags,
@@ -87,7 +88,7 @@ def unpermute_grad(
     tolerate_routing_mismatch: bool = False,
     out: Optional[tuple[Any, Any]] = None,
     threads: int = 0,
-) -> tuple[Optional[np.ndarray], Optional[np.ndarray]]:
+) -> tuple[Result, Result]:
     """The gradient of the weighted combine, :func:`unpermute`.
 
     For every slot i with row r, token t, expert e and weight w::
@@ -219,7 +220,7 @@ def unpermute(
     tolerate_routing_mismatch: bool = False,
     out: Optional[tuple[Any, Any, Any, Any]] = None,
     threads: int = 0,
-) -> tuple[Optional[np.ndarray], Optional[np.ndarray], Optional[np.ndarray], Optional[np.ndarray]]:
+) -> tuple[Result, Result, Result, Result]:
     """The weighted combine: adds the experts' rows up again, in token order.
 
     ``unpermuted_tokens[t, :]`` is the sum over the slots of token t, in slot order, of
@@ -361,7 +362,7 @@ def permute(
     output_mask: Sequence[bool] = (True, True, True),
     out: Optional[tuple[Any, Any, Any]] = None,
     threads: int = 0,
-) -> tuple[Optional[np.ndarray], Optional[np.ndarray], Optional[np.ndarray]]:
+) -> tuple[Result, Result, Result]:
     """Sends every token to its experts: rows in expert order, bit copies of the tokens' rows.
 
     Parameters
@@ -459,7 +460,7 @@ def permute_grad(
     tolerate_routing_mismatch: bool = False,
     out: Optional[tuple[Any, Any]] = None,
     threads: int = 0,
-) -> tuple[Optional[np.ndarray], Optional[np.ndarray]]:
+) -> tuple[Result, Result]:
     """The gradient of :func:`permute`.
 
     ``tokens_grad[t, :]`` is the sum over the slots of token t, in slot order, of
