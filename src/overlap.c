@@ -88,37 +88,20 @@ static bool views_meet(const struct moetoken_view *a, const struct moetoken_view
     return false;
 }
 
-static moetoken_status check_pair(const struct moetoken_view *output,
-                                  const struct moetoken_view *other)
+moetoken_status moetoken_overlap_check(const struct moetoken_view *one,
+                                       const struct moetoken_view *other)
 {
-    if (!output->data || !other->data || moetoken_view_is_empty(output) ||
-        moetoken_view_is_empty(other) || !views_meet(output, other))
+    if (!one->data || !other->data || moetoken_view_is_empty(one) ||
+        moetoken_view_is_empty(other) || !views_meet(one, other))
         return MOETOKEN_OK;
-    return moetoken_fail(
-        MOETOKEN_ERR_OVERLAP, "%s at address 0x%" PRIxPTR " shares memory with %s at 0x%" PRIxPTR,
-        output->name, (uintptr_t)output->data, other->name, (uintptr_t)other->data);
+    return moetoken_fail(MOETOKEN_ERR_OVERLAP,
+                         "%s at address 0x%" PRIxPTR " shares memory with %s at 0x%" PRIxPTR,
+                         one->name, (uintptr_t)one->data, other->name, (uintptr_t)other->data);
 }
 
-static bool is_same(const struct moetoken_view *a, const struct moetoken_view *b)
+bool moetoken_views_are_same(const struct moetoken_view *a, const struct moetoken_view *b)
 {
     return a->data == b->data && a->type == b->type && a->shape[0] == b->shape[0] &&
            a->shape[1] == b->shape[1] && a->stride[0] == b->stride[0] &&
            a->stride[1] == b->stride[1];
-}
-
-moetoken_status moetoken_overlap_check_all(const struct moetoken_view *const *outputs,
-                                           int outputs_num,
-                                           const struct moetoken_view *const *inputs,
-                                           int inputs_num, const struct moetoken_view *replaced)
-{
-    moetoken_status status = MOETOKEN_OK;
-    for (int i = 0; i < outputs_num && status == MOETOKEN_OK; i++) {
-        status = moetoken_view_check_output(outputs[i]);
-        for (int j = i + 1; j < outputs_num && status == MOETOKEN_OK; j++)
-            status = check_pair(outputs[i], outputs[j]);
-        for (int j = 0; j < inputs_num && status == MOETOKEN_OK; j++)
-            if (i > 0 || inputs[j] != replaced || !is_same(outputs[i], inputs[j]))
-                status = check_pair(outputs[i], inputs[j]);
-    }
-    return status;
 }

@@ -2,7 +2,9 @@
 #ifndef MOETOKEN_RUN_H
 #define MOETOKEN_RUN_H
 
+#include "options.h"
 #include "rows/rows.h"
+#include "threads.h"
 
 #include <moetoken/moetoken.h>
 
@@ -20,11 +22,6 @@ struct moetoken_run {
     bool streaming;
 };
 
-/* MOETOKEN_ERR_OPTION for options that are unknown, contradict each other, or that the operator
- * does not take. NULL options are the default ones, which *checked then holds. */
-moetoken_status moetoken_run_check_options(const moetoken_options *options, uint32_t flags_taken,
-                                           moetoken_options *checked);
-
 /* Decides for a call that reads and writes `bytes`, `written` of them into rows. unit: elements
  * of all rows lie side by side. in_place: rows that are written were just read. */
 void moetoken_run_plan(const moetoken_options *options, int64_t bytes, int64_t written, bool unit,
@@ -41,9 +38,5 @@ void moetoken_run_ranges(const struct moetoken_run *run, int64_t count, moetoken
  * thread below MOETOKEN_SERIAL_MAP_BYTES. */
 void moetoken_run_map_ranges(const struct moetoken_run *run, int64_t bytes, int64_t count,
                              moetoken_range_fn *body, const void *context);
-
-/* Makes *lowest `value` unless it is lower already: how ranges that run at once agree on the first
- * place where something holds. */
-void moetoken_run_lower(int64_t *lowest, int64_t value);
 
 #endif

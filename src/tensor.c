@@ -49,7 +49,7 @@ static void describe_types(unsigned set, char *text, size_t size)
     }
 }
 
-static moetoken_status check_type(const DLTensor *tensor, const struct moetoken_argument *argument,
+static moetoken_status check_type(const DLTensor *tensor, unsigned accepted,
                                   struct moetoken_view *view)
 {
     DLDataType dtype = tensor->dtype;
@@ -58,34 +58,33 @@ static moetoken_status check_type(const DLTensor *tensor, const struct moetoken_
             dtype.lanes == 1) {
             view->type = (moetoken_type)type;
             view->size = dtype.bits / 8;
-            if (argument->types >> type & 1)
+            if (accepted >> type & 1)
                 return MOETOKEN_OK;
         }
     }
     char wanted[64], found[64];
-    describe_types(argument->types, wanted, sizeof wanted);
+    describe_types(accepted, wanted, sizeof wanted);
     if (view->size)
         snprintf(found, sizeof found, "%s", moetoken_type_name(view->type));
     else
         snprintf(found, sizeof found, "of DLPack type (code %d, bits %d, lanes %d)", dtype.code,
                  dtype.bits, dtype.lanes);
-    return moetoken_fail(MOETOKEN_ERR_TYPE, "%s is %s, expected %s", argument->name, found, wanted);
+    return moetoken_fail(MOETOKEN_ERR_TYPE, "%s is %s, expected %s", view->name, found, wanted);
 }
 
 /* The device and rank, and that a shape is there. */
-static moetoken_status check_frame(const DLTensor *tensor, const struct moetoken_argument *argument)
+static moetoken_status check_frame(const DLTensor *tensor, int ndim, const char *name)
 {
     int device = (int)tensor->device.device_type;
     if (device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost)
         return moetoken_fail(MOETOKEN_ERR_DEVICE,
-                             "%s is not on the CPU: its DLPack device is type %d, number %d",
-                             argument->name, device, (int)tensor->device.device_id);
-    if (tensor->ndim != argument->ndim)
-        return moetoken_fail(MOETOKEN_ERR_SHAPE, "%s has %d dimension%s, expected %d",
-                             argument->name, (int)tensor->ndim, tensor->ndim == 1 ? "" : "s",
-                             argument->ndim);
+                             "%s is not on the CPU: its DLPack device is type %d, number %d", name,
+                             device, (int)tensor->device.device_id);
+    if (tensor->ndim != ndim)
+        return moetoken_fail(MOETOKEN_ERR_SHAPE, "%s has %d dimension%s, expected %d", name,
+                             (int)tensor->ndim, tensor->ndim == 1 ? "" : "s", ndim);
     if (tensor->shape == NULL)
-        return moetoken_fail(MOETOKEN_ERR_NULL, "%s has no shape (a NULL pointer)", argument->name);
+        return moetoken_fail(MOETOKEN_ERR_NULL, "%s has no shape (a NULL pointer)", name);
     return MOETOKEN_OK;
 }
 
@@ -131,7 +130,7 @@ static moetoken_status check_stride(const DLTensor *tensor, int dim, struct moet
     return MOETOKEN_OK;
 }
 
-static moetoken_status check_data(const DLTensor *tensor, const struct moetoken_argument *argument,
+static moetoken_status check_data(const DLTensor *tensor, bool need_data,
                                   struct moetoken_view *view)
 {
     static char nothing; /* rows of length 0 have an address too */
@@ -140,7 +139,7 @@ static moetoken_status check_data(const DLTensor *tensor, const struct moetoken_
         return MOETOKEN_OK;
     }
     if (tensor->data == NULL) {
-        if (argument->need_data)
+        if (need_data)
             return moetoken_fail(MOETOKEN_ERR_NULL, "%s has no data (a NULL pointer)", view->name);
         return MOETOKEN_OK;
     }
@@ -155,34 +154,23 @@ static moetoken_status check_data(const DLTensor *tensor, const struct moetoken_
     return MOETOKEN_OK;
 }
 
-static moetoken_status make_view(const struct moetoken_argument *argument)
+moetoken_status moetoken_view_make(const DLTensor *tensor, int ndim, unsigned accepted,
+                                   bool need_data, struct moetoken_view *view)
 {
-    const DLTensor *tensor = argument->tensor;
-    struct moetoken_view *view = argument->view;
-    *view = (struct moetoken_view){.name = argument->name, .given = tensor != NULL};
+    *view = (struct moetoken_view){.name = view->name, .given = tensor != NULL};
     if (tensor == NULL)
         return MOETOKEN_OK;
-    moetoken_status status = check_frame(tensor, argument);
+    moetoken_status status = check_frame(tensor, ndim, view->name);
     if (status == MOETOKEN_OK)
-        status = check_type(tensor, argument, view);
+        status = check_type(tensor, accepted, view);
     if (status == MOETOKEN_OK)
         status = check_sizes(tensor, view);
     view->extent = view->size;
     for (int dim = 0; dim < 2 && status == MOETOKEN_OK; dim++)
         status = check_stride(tensor, dim, view);
     if (status == MOETOKEN_OK)
-        status = check_data(tensor, argument, view);
+        status = check_data(tensor, need_data, view);
     return status;
-}
-
-moetoken_status moetoken_views_make(const struct moetoken_argument *arguments, int count)
-{
-    for (int i = 0; i < count; i++) {
-        moetoken_status status = make_view(&arguments[i]);
-        if (status != MOETOKEN_OK)
-            return status;
-    }
-    return MOETOKEN_OK;
 }
 
 static int64_t greatest_common_divisor(int64_t a, int64_t b)
@@ -217,20 +205,6 @@ moetoken_status moetoken_view_check_output(const struct moetoken_view *view)
                          "], strides [%" PRId64 ", %" PRId64 "]",
                          view->name, view->shape[0], view->shape[1], view->stride[0] / view->size,
                          view->stride[1] / view->size);
-}
-
-moetoken_status moetoken_check_sizes(const struct moetoken_size_check *checks, int count)
-{
-    for (const struct moetoken_size_check *check = checks; check < checks + count; check++) {
-        const struct moetoken_view *view = check->view;
-        if (view->given && view->shape[check->dim] != check->size)
-            return moetoken_fail(MOETOKEN_ERR_SHAPE,
-                                 "%s has size %" PRId64 " in dimension %d, expected %s = %" PRId64
-                                 " (from %s)",
-                                 view->name, view->shape[check->dim], check->dim, check->symbol,
-                                 check->size, check->source);
-    }
-    return MOETOKEN_OK;
 }
 
 moetoken_status moetoken_check_restore_shape(const int64_t *restore_shape, int64_t tokens,

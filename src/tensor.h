@@ -25,34 +25,14 @@ struct moetoken_view {
     bool given;
 };
 
-/* A tensor as the caller passed it, what is expected of it, and where its view goes. */
-struct moetoken_argument {
-    const DLTensor *tensor;
-    struct moetoken_view *view;
-    const char *name;
-    int ndim;
-    unsigned types; /* a set */
-    bool need_data; /* its elements will be read or written */
-};
-
-/* Checks the description of each tensor - device, rank, type, strides, sizes, data - and fills its
- * view. A NULL tensor gives a view with given == false. Stops at the first fault. */
-moetoken_status moetoken_views_make(const struct moetoken_argument *arguments, int count);
+/* Checks a tensor's description - device, rank, type (one of the set `accepted`), sizes, strides
+ * and, where need_data says that its elements will be read or written, data - and fills its view,
+ * whose name has been set. A NULL tensor gives a view with given == false. */
+moetoken_status moetoken_view_make(const DLTensor *tensor, int ndim, unsigned accepted,
+                                   bool need_data, struct moetoken_view *view);
 
 /* MOETOKEN_ERR_STRIDE when two elements of an output share memory. */
 moetoken_status moetoken_view_check_output(const struct moetoken_view *view);
-
-/* A given view's dimension `dim` is to have `size`, the value of `symbol` by what `source` says. */
-struct moetoken_size_check {
-    const struct moetoken_view *view;
-    int dim;
-    int64_t size;
-    const char *symbol;
-    const char *source;
-};
-
-/* MOETOKEN_ERR_SHAPE for the first check that does not hold. */
-moetoken_status moetoken_check_sizes(const struct moetoken_size_check *checks, int count);
 
 /* MOETOKEN_ERR_SHAPE unless restore_shape is NULL or {T, H}. */
 moetoken_status moetoken_check_restore_shape(const int64_t *restore_shape, int64_t tokens,
@@ -77,19 +57,6 @@ static inline bool moetoken_view_is_empty(const struct moetoken_view *view)
     return view->shape[0] == 0 || view->shape[1] == 0;
 }
 
-/* The bytes of all elements of several views together, INT64_MAX when they are more. */
-static inline int64_t moetoken_views_bytes(const struct moetoken_view *const *views, int count)
-{
-    int64_t total = 0;
-    for (int i = 0; i < count; i++) {
-        const struct moetoken_view *view = views[i];
-        if (view->given &&
-            __builtin_add_overflow(total, view->shape[0] * view->shape[1] * view->size, &total))
-            return INT64_MAX;
-    }
-    return total;
-}
-
 /* Elements of a row lie side by side (or there is at most one). */
 static inline bool moetoken_view_is_unit(const struct moetoken_view *view)
 {
@@ -101,10 +68,9 @@ static inline char *moetoken_view_at(const struct moetoken_view *view, int64_t i
     return view->data + i * view->stride[0] + j * view->stride[1];
 }
 
-/* Element i of a one-dimensional index view. */
-static inline int64_t moetoken_index_load(const struct moetoken_view *view, int64_t i)
+/* The index at `from`. */
+static inline int64_t moetoken_index_load_from(const struct moetoken_view *view, const char *from)
 {
-    const char *from = view->data + i * view->stride[0];
     int64_t wide;
     int32_t narrow;
     if (view->type == MOETOKEN_I64) {
@@ -113,6 +79,18 @@ static inline int64_t moetoken_index_load(const struct moetoken_view *view, int6
     }
     memcpy(&narrow, from, sizeof narrow);
     return narrow;
+}
+
+/* Element i of a one-dimensional index view. */
+static inline int64_t moetoken_index_load(const struct moetoken_view *view, int64_t i)
+{
+    return moetoken_index_load_from(view, view->data + i * view->stride[0]);
+}
+
+/* Element (i, j) of a two-dimensional index view. */
+static inline int64_t moetoken_index_load_at(const struct moetoken_view *view, int64_t i, int64_t j)
+{
+    return moetoken_index_load_from(view, moetoken_view_at(view, i, j));
 }
 
 /* Elements [first, first + count) of a one-dimensional index view. */

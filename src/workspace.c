@@ -26,21 +26,11 @@ moetoken_status moetoken_workspace_size(int64_t tokens_num, int64_t slots_num, s
     return MOETOKEN_OK;
 }
 
-moetoken_status moetoken_workspace_take(const moetoken_options *options, int64_t tokens_num,
-                                        int64_t slots_num, struct moetoken_workspace *workspace)
+/* A workspace that the caller hands in, if there is one. */
+static moetoken_status check_given(const moetoken_options *options, size_t bytes)
 {
-    size_t bytes = 0;
-    *workspace = (struct moetoken_workspace){0};
-    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
-    if (status != MOETOKEN_OK || bytes == 0)
-        return status;
-    if (options->workspace == NULL) {
-        workspace->memory = workspace->owned = malloc(bytes);
-        if (workspace->owned == NULL)
-            return moetoken_fail(MOETOKEN_ERR_MEMORY, "no memory for a workspace of %zu bytes",
-                                 bytes);
+    if (options->workspace == NULL)
         return MOETOKEN_OK;
-    }
     if (options->workspace_bytes < bytes)
         return moetoken_fail(MOETOKEN_ERR_WORKSPACE,
                              "options.workspace_bytes = %zu, expected at least %zu",
@@ -49,7 +39,46 @@ moetoken_status moetoken_workspace_take(const moetoken_options *options, int64_t
         return moetoken_fail(MOETOKEN_ERR_WORKSPACE,
                              "options.workspace = %p is not aligned to 8 bytes",
                              options->workspace);
+    if ((uintptr_t)options->workspace > UINTPTR_MAX - bytes)
+        return moetoken_fail(MOETOKEN_ERR_WORKSPACE,
+                             "options.workspace = %p: %zu bytes reach beyond the address space",
+                             options->workspace, bytes);
+    return MOETOKEN_OK;
+}
+
+moetoken_status moetoken_workspace_check(const moetoken_options *options, int64_t tokens_num,
+                                         int64_t slots_num, struct moetoken_view *view)
+{
+    size_t bytes = 0;
+    *view = (struct moetoken_view){.name = "options.workspace", .size = 1, .shape = {0, 1}};
+    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
+    if (status == MOETOKEN_OK && bytes > INT64_MAX)
+        status = moetoken_fail(MOETOKEN_ERR_OVERFLOW,
+                               "a workspace of %zu bytes is more than 2^63 - 1", bytes);
+    if (status == MOETOKEN_OK)
+        status = check_given(options, bytes);
+    if (status != MOETOKEN_OK || options->workspace == NULL)
+        return status;
+    view->data = options->workspace;
+    view->shape[0] = view->extent = (int64_t)bytes;
+    view->stride[0] = bytes > 1;
+    view->given = true;
+    return MOETOKEN_OK;
+}
+
+moetoken_status moetoken_workspace_take(const moetoken_options *options, int64_t tokens_num,
+                                        int64_t slots_num, struct moetoken_workspace *workspace)
+{
+    size_t bytes = 0;
+    *workspace = (struct moetoken_workspace){0};
+    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
+    if (status != MOETOKEN_OK || bytes == 0)
+        return status;
     workspace->memory = options->workspace;
+    if (options->workspace == NULL)
+        workspace->memory = workspace->owned = malloc(bytes);
+    if (workspace->memory == NULL)
+        return moetoken_fail(MOETOKEN_ERR_MEMORY, "no memory for a workspace of %zu bytes", bytes);
     return MOETOKEN_OK;
 }
 

@@ -2,14 +2,20 @@
 #ifndef MOETOKEN_WORKSPACE_H
 #define MOETOKEN_WORKSPACE_H
 
-#include <moetoken/moetoken.h>
+#include "tensor.h"
 
 struct moetoken_workspace {
     int64_t *memory; /* NULL when no bytes are needed */
     void *owned;     /* what release frees */
 };
 
-/* At least moetoken_workspace_size(T, N) bytes, contents undefined. */
+/* Whether the caller's workspace, if any, will do for T tokens and N slots; *view is then of the
+ * bytes that a call will use of it, or not given. */
+moetoken_status moetoken_workspace_check(const moetoken_options *options, int64_t tokens_num,
+                                         int64_t slots_num, struct moetoken_view *view);
+
+/* At least moetoken_workspace_size(T, N) bytes, contents undefined: the caller's, which has been
+ * checked, or allocated. */
 moetoken_status moetoken_workspace_take(const moetoken_options *options, int64_t tokens_num,
                                         int64_t slots_num, struct moetoken_workspace *workspace);
 void moetoken_workspace_release(struct moetoken_workspace *workspace);

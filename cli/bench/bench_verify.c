@@ -166,28 +166,6 @@ void verification_free(struct verification *v)
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
-/* One row of permuted_tokens_grad: zeros, a copy, or round(float32(w) * float32(g)); float64 in
- * binary64. g: scratch, [H]. */
-static void compare_row(const struct verification *v, int64_t row, double *g,
-                        struct output_report *report)
-{
-    const DLTensor *out = v->oracle.output[0], *in = v->oracle.unpermuted_tokens_grad;
-    int64_t hidden = v->oracle.hidden, slot = v->slots.slot_of_row[row], to = row * hidden;
-    int64_t from = slot < 0 ? 0 : v->slots.token[slot] * hidden;
-    bool is_16_bit = out->dtype.bits == 16;
-    if (slot >= 0 && v->oracle.probs != NULL)
-        floats_at(in, from, hidden, g);
-    for (int64_t h = 0; h < hidden; h++) {
-        uint64_t got = bits_at(out, to + h);
-        if (slot < 0 || v->oracle.probs == NULL) {
-            report_bits(report, to + h, got, slot < 0 ? 0 : bits_at(in, from + h));
-            continue;
-        }
-        double product = v->slots.weight[slot] * g[h]; /* exact for two float32 numbers */
-        report_rounded(report, to + h, got, is_16_bit ? (double)(float)product : product);
-    }
-}
-
 static int64_t pair_of(const struct verification *v, int64_t slot)
 {
     return v->slots.token[slot] * v->oracle.experts + v->slots.expert[slot];
@@ -238,7 +216,7 @@ bool verification_compare(struct verification *v, const struct bench_case *bench
     if (good) {
         begin_report(v, 0, &reports[0]);
         for (int64_t i = 0; i < v->count; i++)
-            compare_row(v, v->sample[i], g, &reports[0]);
+            oracle_check_gradient_row(&v->oracle, &v->slots, v->sample[i], g, &reports[0]);
     }
     if (good && bench->probs) {
         begin_report(v, 1, &reports[1]);
@@ -253,14 +231,10 @@ bool verification_compare(struct verification *v, const struct bench_case *bench
 
 void verification_describe(const struct output_report *report, char *text, size_t size)
 {
-    int digits = (int)(2 * type_size(report->type));
-    int64_t columns = report->last_size;
-    snprintf(text, size,
-             "%s[%" PRId64 ",%" PRId64 "] = %.9g (0x%0*" PRIx64 "), expected %.17g (0x%0*" PRIx64
-             " when rounded); %" PRId64 " of %" PRId64 " elements checked are wrong",
-             report->name, report->first_wrong / columns, report->first_wrong % columns,
-             bits_to_double(report->type, report->got), digits, report->got, report->want, digits,
-             double_to_bits(report->type, report->want), report->wrong, report->checked);
+    char fault[256];
+    report_describe(report, fault, sizeof fault);
+    snprintf(text, size, "%s; %" PRId64 " of %" PRId64 " elements checked are wrong", fault,
+             report->wrong, report->checked);
 }
 
 /* ---- the first call -------------------------------------------------------------------------- */

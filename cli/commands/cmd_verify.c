@@ -6,7 +6,10 @@
 
 #include "commands.h"
 #include "oracle/oracle.h"
+#include "oracle/oracle_report.h"
 #include "values/number_formats.h"
+
+#define FAULT_SIZE 256 /* a line about one element */
 
 struct verify_settings {
     struct oracle_options options;
@@ -17,29 +20,6 @@ struct verify_settings {
 static const char *text_of_bool(bool value)
 {
     return value ? "true" : "false";
-}
-
-static void print_place(const struct output_report *report, FILE *stream)
-{
-    if (report->last_size > 0)
-        fprintf(stream, "%s[%" PRId64 ",%" PRId64 "]", report->name,
-                report->first_wrong / report->last_size, report->first_wrong % report->last_size);
-    else
-        fprintf(stream, "%s[%" PRId64 "]", report->name, report->first_wrong);
-}
-
-static void print_values(const struct output_report *report, FILE *stream)
-{
-    int digits = (int)(2 * type_size(report->type));
-    if (!type_is_float(report->type)) {
-        int64_t got = report->type == MOETOKEN_I32 ? (int64_t)(int32_t)(uint32_t)report->got
-                                                   : (int64_t)report->got;
-        fprintf(stream, " = %" PRId64 ", expected %.17g", got, report->want);
-        return;
-    }
-    fprintf(stream, " = %.9g (0x%0*" PRIx64 "), expected %.17g (0x%0*" PRIx64 " when rounded)",
-            bits_to_double(report->type, report->got), digits, report->got, report->want, digits,
-            double_to_bits(report->type, report->want));
 }
 
 static bool is_good(const struct output_report *report)
@@ -59,10 +39,9 @@ static void print_report(const struct output_report *report)
         printf("all right\n");
         return;
     }
-    printf("%" PRId64 " wrong, the first is ", report->wrong);
-    print_place(report, stdout);
-    print_values(report, stdout);
-    printf("\n");
+    char fault[FAULT_SIZE];
+    report_describe(report, fault, sizeof fault);
+    printf("%" PRId64 " wrong, the first is %s\n", report->wrong, fault);
 }
 
 static void print_fault(const char *path, const struct output_report *report)
@@ -73,9 +52,9 @@ static void print_fault(const char *path, const struct output_report *report)
         fprintf(stderr, "%s %s\n", report->name, report->problem);
         return;
     }
-    print_place(report, stderr);
-    print_values(report, stderr);
-    fprintf(stderr, "\n");
+    char fault[FAULT_SIZE];
+    report_describe(report, fault, sizeof fault);
+    fprintf(stderr, "%s\n", fault);
 }
 
 static int print_reports(const struct output_report *reports, const char *path, bool quiet)

@@ -40,35 +40,9 @@ static void check_copy(struct job *job, int64_t first, const DLTensor *source, i
                     bits_at(source, from + h));
 }
 
-/* permuted_tokens_grad[r,:] = round(float32(w) * float32(g)); binary64 throughout for float64. */
-static void check_product(struct job *job, int64_t first, double weight, const double *g,
-                          int64_t count)
-{
-    bool wide = job->report.type == MOETOKEN_F64, half = job->report.type != MOETOKEN_F32 && !wide;
-    for (int64_t h = 0; h < count; h++) {
-        double product = weight * g[h]; /* exact for two float32 numbers */
-        if (half)
-            product = (float)product;
-        report_rounded(&job->report, first + h, bits_at(job->output, first + h), product);
-    }
-}
-
 static void check_unpermute_grad_row(struct job *job, int64_t row)
 {
-    const struct oracle_case *oracle = job->oracle;
-    int64_t hidden = oracle->hidden, slot = job->slots->slot_of_row[row];
-    if (slot < 0 || job->slots->masked[slot]) {
-        check_zeros(job, row * hidden, hidden);
-        return;
-    }
-    const DLTensor *g = oracle->unpermuted_tokens_grad;
-    int64_t from = job->slots->token[slot] * hidden;
-    if (oracle->probs == NULL) {
-        check_copy(job, row * hidden, g, from, hidden);
-        return;
-    }
-    floats_at(g, from, hidden, job->floats);
-    check_product(job, row * hidden, job->slots->weight[slot], job->floats, hidden);
+    oracle_check_gradient_row(job->oracle, job->slots, row, job->floats, &job->report);
 }
 
 static void check_permute_row(struct job *job, int64_t row)

@@ -68,6 +68,10 @@ void oracle_slots_free(struct oracle_slots *slots);
 /* permute: the sorted_indices that the routing map calls for, into [N]. */
 bool oracle_sorted_indices(const struct oracle_case *oracle, int64_t *sorted);
 
+/* Compares one row of unpermute_grad's permuted_tokens_grad, which is output[0]. scratch: [H]. */
+void oracle_check_gradient_row(const struct oracle_case *oracle, const struct oracle_slots *slots,
+                               int64_t row, double *scratch, struct output_report *report);
+
 /* Compares every output that `wanted` asks for. false with a reason in oracle->error when it could
  * not be done; else `reports` says what was found. */
 bool oracle_verify(const struct oracle_case *oracle, const bool wanted[OUTPUTS_MOST],

@@ -1,7 +1,9 @@
 /* oracle_report.c - comparing one element: right or wrong, and how far off. */
 #include "oracle_report.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "values/number_formats.h"
 
@@ -20,11 +22,16 @@ static void count_element(struct output_report *report, int64_t place, uint64_t 
     }
 }
 
+static int64_t integer_of(moetoken_type type, uint64_t bits)
+{
+    return type == MOETOKEN_I32 ? (int64_t)(int32_t)(uint32_t)bits : (int64_t)bits;
+}
+
 static double value_of(moetoken_type type, uint64_t bits)
 {
     if (type_is_float(type))
         return bits_to_double(type, bits);
-    return (double)(type == MOETOKEN_I32 ? (int64_t)(int32_t)(uint32_t)bits : (int64_t)bits);
+    return (double)integer_of(type, bits);
 }
 
 void report_bits(struct output_report *report, int64_t place, uint64_t got, uint64_t want)
@@ -61,6 +68,33 @@ void report_sum(struct output_report *report, int64_t place, uint64_t got,
         special ? (right ? 0 : INFINITY) : ulps_between(report->type, value, sum->high, sum->low);
     double want = sum->special != 0 ? sum->special : sum->high + sum->low;
     count_element(report, place, got, want, right, ulp);
+}
+
+static int describe_place(const struct output_report *report, char *text, size_t size)
+{
+    int64_t columns = report->last_size;
+    if (columns == 0)
+        return snprintf(text, size, "%s[%" PRId64 "]", report->name, report->first_wrong);
+    return snprintf(text, size, "%s[%" PRId64 ",%" PRId64 "]", report->name,
+                    report->first_wrong / columns, report->first_wrong % columns);
+}
+
+void report_describe(const struct output_report *report, char *text, size_t size)
+{
+    size_t length = (size_t)describe_place(report, text, size);
+    if (length >= size)
+        return;
+    text += length;
+    size -= length;
+    if (!type_is_float(report->type)) {
+        snprintf(text, size, " = %" PRId64 ", expected %.17g",
+                 integer_of(report->type, report->got), report->want);
+        return;
+    }
+    int digits = (int)(2 * type_size(report->type));
+    snprintf(text, size, " = %.9g (0x%0*" PRIx64 "), expected %.17g (0x%0*" PRIx64 " when rounded)",
+             bits_to_double(report->type, report->got), digits, report->got, report->want, digits,
+             double_to_bits(report->type, report->want));
 }
 
 void report_merge(struct output_report *whole, const struct output_report *part)

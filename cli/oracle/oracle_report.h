@@ -13,6 +13,8 @@ void report_rounded(struct output_report *report, int64_t place, uint64_t got, d
 /* Any rounding of a number within the bound around an accurate sum. */
 void report_sum(struct output_report *report, int64_t place, uint64_t got,
                 const struct accurate_sum *sum);
+/* "name[2,17] = got, expected want", of the first element that is wrong. */
+void report_describe(const struct output_report *report, char *text, size_t size);
 /* Adds a thread's report to the whole. */
 void report_merge(struct output_report *whole, const struct output_report *part);
 

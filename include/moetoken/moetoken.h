@@ -42,6 +42,14 @@
  *   C = N/E   rows of each expert when drop_and_pad is true ("padded"): its capacity
  *   permuted  in expert order: the rows of expert 0, then of expert 1, ..., ascending token inside
  *
+ * Two spellings of a dropless routing
+ *   By map: routing_map [T,E] says which experts each token goes to, probs [T,E] with what weight;
+ *   the experts of a token's slots are its set experts, ascending.
+ *   By expert ids: expert_ids [T,K] lists the experts of each token (topk_ids, top_k_index),
+ * weights [T,K] their weights; slot t * K + k belongs to token t and expert expert_ids[t,k]. -1
+ * stands for an unused slot. Nothing of size T * E is made or read. A call uses one of them;
+ * arguments of both are MOETOKEN_ERR_OPTION.
+ *
  * Tensors
  *   Every tensor is a DLTensor (DLPack) in CPU memory (device kDLCPU, or pinned host memory), with
  *   any alignment, byte_offset, and any non-negative strides. strides == NULL means contiguous. An
@@ -49,9 +57,11 @@
  *   memory. Nothing outside a tensor's elements is read or written. Tensors are borrowed for the
  *   length of the call; the library keeps no pointer to them.
  *
- *     token-like    [T,H] or [R,H]  float32, float16, bfloat16 or float64; all of one call alike
- *     probs-like    [T,E] or [R]    the token type, or float32 when tokens are float16 or bfloat16
- *     indices       [N]             int32 or int64
+ *     token-like    [T,H], [R,H] or [E,H]    float32, float16, bfloat16 or float64; all of one call
+ *                                            alike
+ *     probs-like    [T,E], [T,K], [R], [N]   the token type, or float32 when tokens are float16 or
+ *                                            bfloat16
+ *     indices       [N], [R] or [T,K]        int32 or int64
  *     routing_map   [T,E]           bool, int8 or uint8; any non-zero byte is set
  *
  *   Sizes of 0 are ordinary: the call succeeds, and outputs that no slot reaches are zero.
@@ -72,9 +82,18 @@
  *   place and the values. Nothing here prints, exits or aborts.
  *
  * Threads and memory
- *   Any number of threads may call at once. Inside, a call uses OpenMP threads over the tokens;
- *   calls that move fewer than MOETOKEN_SERIAL_BYTES bytes start none. Beyond the tensors a call
- *   needs moetoken_workspace_size() bytes; handed in by the caller, nothing is allocated at all.
+ *   Any number of threads may call at once. Inside, a call shares its tokens out among the calling
+ *   thread and the library's own threads, which sleep between calls; calls that move fewer than
+ *   MOETOKEN_SERIAL_BYTES bytes use none. How many: moetoken_threads_chosen() below. Where none
+ *   can be started (limits of a container, of the address space) the calling thread does all the
+ *   work; the results are the same.
+ *   After fork() the child may call: it starts threads of its own, whatever the parent's threads
+ *   were doing. The library may be unloaded with dlclose(), and the process may end, while its
+ *   threads sleep. They block all signals but those of their own faults and may run where the
+ *   thread may run whose call started them.
+ *   A call takes less than 8 KB of the calling thread's stack. Beyond the tensors it needs
+ *   moetoken_workspace_size() bytes, which must not overlap a tensor of the call; handed in by the
+ *   caller, nothing is allocated at all (but what the system needs for a new thread).
  */
 #ifndef MOETOKEN_MOETOKEN_H
 #define MOETOKEN_MOETOKEN_H
@@ -178,6 +197,9 @@ static inline DLTensor moetoken_tensor(void *data, moetoken_type type, int ndim,
                                         ignored, instead of MOETOKEN_ERR_ROUTING */
 #define MOETOKEN_CACHED_STORES    4u /* write outputs through the caches whatever their size */
 #define MOETOKEN_STREAMING_STORES 8u /* write outputs past the caches whatever their size */
+#define MOETOKEN_REPEATED_ROWS                                                                     \
+    16u /* unpermute, dropless without probs: two slots may name one row. Always so with weights   \
+           or expert_ids */
 
 /* All zero is the default, and so is a NULL pointer to it:
  * `moetoken_options options = {0};`. Choices here never change a result's bits, but for the two
@@ -185,8 +207,10 @@ static inline DLTensor moetoken_tensor(void *data, moetoken_type type, int ndim,
 typedef struct moetoken_options {
     uint32_t flags;         /* MOETOKEN_... flags, or-ed */
     uint32_t isa_mask;      /* instruction sets allowed, or-ed; 0: all. The environment variable
-                               MOETOKEN_ISA (scalar, avx2, avx512, neon) sets an upper bound */
-    int32_t threads;        /* OpenMP threads at most; 0: as many as OpenMP would take */
+                               MOETOKEN_ISA (scalar, avx2, avx512, neon, in any case) sets an
+                               upper bound; with any other word in it every call fails */
+    int32_t threads;        /* threads at most, the calling one among them; 0: as many as OpenMP
+                               would take, see moetoken_threads_chosen */
     int32_t reserved;       /* 0 */
     void *workspace;        /* NULL: the call allocates and frees; else aligned to 8 bytes */
     size_t workspace_bytes; /* at least moetoken_workspace_size(), or 0 with a NULL workspace */
@@ -203,15 +227,37 @@ MOETOKEN_API moetoken_status moetoken_workspace_size(int64_t tokens_num, int64_t
 /* Calls that read and write fewer bytes than this in all run on the calling thread alone. */
 #define MOETOKEN_SERIAL_BYTES (256 * 1024)
 
+/* The threads, the calling one among them, that a call by this thread may use whose options say
+ * `threads`, when it is large enough to use any. For 0 as many as OpenMP would take: what
+ * omp_get_max_threads() says if the program has an OpenMP runtime (linked, or loaded with
+ * RTLD_GLOBAL), so that omp_set_num_threads() counts; else the first number of OMP_NUM_THREADS;
+ * else the processors that the calling thread may run on. Whatever is asked for, OMP_THREAD_LIMIT
+ * bounds it, and four threads a processor (64 at least), and it is 1 inside as many active parallel
+ * regions as omp_get_max_active_levels() allows, which is one by default. The variables are read
+ * once, in the first call. 0 for a negative number, which calls refuse. */
+MOETOKEN_API int32_t moetoken_threads_chosen(int32_t threads);
+
 /* The instruction sets that this CPU has, as a mask that always holds MOETOKEN_ISA_SCALAR. */
 MOETOKEN_API uint32_t moetoken_isa_detected(void);
 
 /* The one instruction set whose kernels run under the options' isa_mask (0: all), after what the
- * CPU has and what MOETOKEN_ISA allows. */
+ * CPU has and what MOETOKEN_ISA allows. 0 where calls fail: for unknown bits, and while
+ * MOETOKEN_ISA holds a word that names none. The variable is read once, in the first call. */
 MOETOKEN_API uint32_t moetoken_isa_chosen(uint32_t isa_mask);
 
 /* "scalar", "avx2", "avx512" or "neon" for one MOETOKEN_ISA_... bit, else "unknown". */
 MOETOKEN_API const char *moetoken_isa_name(uint32_t isa);
+
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+/* The arguments of an operator are a struct with its size in front, so that later versions can add
+ * fields at its end: zero all of it and name what you give,
+ *
+ *     moetoken_permute_args args = {.struct_size = sizeof args, .tokens = &tokens, ...};
+ *
+ * 0 in struct_size means the struct as version 0.2 has it. Where the caller's struct is larger than
+ * the library's, the fields that the library does not know must be zero, else MOETOKEN_ERR_OPTION.
+ */
 
 /* ---- unpermute_grad ------------------------------------------------------------------------- */
 
@@ -235,28 +281,43 @@ MOETOKEN_API const char *moetoken_isa_name(uint32_t isa);
  *
  * Fill slots, padded: slots whose pair is not set in routing_map are treated like any other. With
  * MOETOKEN_MASK_FILL_SLOTS such a slot gives a zero row and adds nothing to probs_grad, and its row
- * of permuted_tokens is not read. */
+ * of permuted_tokens is not read.
+ *
+ * By expert ids: out_index is what permute wrote to sorted_indices, and slot t * K + k has the
+ * weight weights[t,k] and the gradient
+ *
+ *     weights_grad[t,k] = <permuted_tokens[r,:], g[t,:]> + <expert_bias[e,:], g[t,:]>
+ *
+ * (the second product with expert_bias only), zero for an unused slot, whose weight and expert are
+ * not looked at. R may be more than N. The gradient of a residual is unpermuted_tokens_grad. */
 typedef struct moetoken_unpermute_grad_args {
+    size_t struct_size;
     const DLTensor *unpermuted_tokens_grad; /* in  [T,H] token-like */
     const DLTensor *out_index;              /* in  [N] indices */
     const DLTensor *permute_token_id;       /* in  [N] indices; may be NULL when dropless */
     const DLTensor *routing_map;            /* in  [T,E]; required with probs */
-    const DLTensor *permuted_tokens;        /* in  [R,H] token-like; required with probs */
+    const DLTensor *permuted_tokens;        /* in  [R,H] token-like; required with probs and for
+                                               weights_grad */
     const DLTensor *probs;                  /* in  [T,E] probs-like, or NULL: all weights are 1 */
     const int64_t *restore_shape;           /* in  {T, H} to be checked, or NULL */
     bool drop_and_pad;
     const DLTensor *permuted_tokens_grad; /* out [R,H] token-like, or NULL: not wanted. May be the
                                              buffer of permuted_tokens: the gradient replaces it */
     const DLTensor *probs_grad;           /* out [T,E], type of probs, or NULL: not wanted */
+    const DLTensor *weights;              /* in  [T,K] probs-like, or NULL: all weights are 1 */
+    const DLTensor *expert_bias;          /* in  [E,H] token-like, or NULL */
+    const DLTensor *expert_ids;           /* in  [T,K] indices; required with expert_bias */
+    const DLTensor *weights_grad;         /* out [T,K], type of weights, or NULL: not wanted */
 } moetoken_unpermute_grad_args;
 
 /* Errors: as the status names say; without any output MOETOKEN_ERR_NULL. options may be NULL. */
 MOETOKEN_API moetoken_status moetoken_unpermute_grad(const moetoken_unpermute_grad_args *args,
                                                      const moetoken_options *options);
 
-/* All checks that need no element of a tensor: presence, device, type, shape, strides, sizes and
- * (where addresses are given) overlap. Data pointers may be NULL. For callers that plan first and
- * run later. */
+/* All checks that need no element of a tensor: presence, device, type, shape, strides, sizes,
+ * options, and (where addresses are given) overlap. Data pointers may be NULL. For callers that
+ * plan first and run later: what passes here fails later by its values alone, by a missing data
+ * pointer, or for want of memory. */
 MOETOKEN_API moetoken_status moetoken_unpermute_grad_check(const moetoken_unpermute_grad_args *args,
                                                            const moetoken_options *options);
 
@@ -276,8 +337,15 @@ MOETOKEN_API moetoken_status moetoken_unpermute_grad_check(const moetoken_unperm
  * out_index and permute_token_id are what unpermute_grad takes. permuted_probs[i] is the weight of
  * the slot of sorted_indices[i]: 1 without probs, 0 for an unused slot.
  * MOETOKEN_MASK_FILL_SLOTS (padded, needs routing_map): a slot whose pair is not set has weight 0.
- */
+ *
+ * By expert ids: slot t * K + k has the weight weights[t,k]; two slots may name one row; R may be
+ * more than N. With expert_bias a slot adds w * permuted_tokens[row,:], then w * expert_bias[e,:],
+ * e = expert_ids[t,k].
+ *
+ * In both spellings residual[t,:] and then residual2[t,:] are added first, with weight 1, in the
+ * same sum. */
 typedef struct moetoken_unpermute_args {
+    size_t struct_size;
     const DLTensor *permuted_tokens; /* in  [R,H] token-like */
     const DLTensor *sorted_indices;  /* in  [N] indices */
     const DLTensor *routing_map;     /* in  [T,E]; required with probs */
@@ -287,7 +355,12 @@ typedef struct moetoken_unpermute_args {
     const DLTensor *unpermuted_tokens; /* out [T,H] token-like, or NULL */
     const DLTensor *out_index;         /* out [N] indices, or NULL */
     const DLTensor *permute_token_id;  /* out [N] indices, or NULL */
-    const DLTensor *permuted_probs;    /* out [N], type of probs when given, or NULL */
+    const DLTensor *permuted_probs;    /* out [N], type of probs or weights when given, or NULL */
+    const DLTensor *weights;           /* in  [T,K] probs-like, or NULL: all weights are 1 */
+    const DLTensor *residual;          /* in  [T,H] token-like, or NULL */
+    const DLTensor *residual2;         /* in  [T,H] token-like, or NULL; needs residual */
+    const DLTensor *expert_bias;       /* in  [E,H] token-like, or NULL */
+    const DLTensor *expert_ids;        /* in  [T,K] indices; required with expert_bias */
 } moetoken_unpermute_args;
 
 MOETOKEN_API moetoken_status moetoken_unpermute(const moetoken_unpermute_args *args,
@@ -298,25 +371,43 @@ MOETOKEN_API moetoken_status moetoken_unpermute_check(const moetoken_unpermute_a
 /* ---- permute -------------------------------------------------------------------------------- */
 
 /* Sends every token to its experts: row r of permuted_tokens is a bit copy of the row of its token,
- * permuted_probs[r] a bit copy of probs[t,e] (a pair whose prob is 0 is kept). Rows no slot names
+ * permuted_probs[r] a bit copy of its weight (a pair whose weight is 0 is kept). Rows no slot names
  * are zero.
  *
- *   dropless: rows in expert order. K = num_out_tokens / T, rounded down, and N = T * K.
+ *   dropless by map: rows in expert order. K = num_out_tokens / T, rounded down, and N = T * K.
  *     sorted_indices[t*K + j] is the row of the j-th set expert of token t, -1 in the slots left
  *     over. A token with more than K set experts, or more set pairs than R, is
  *     MOETOKEN_ERR_ROUTING.
- *   padded: C = num_out_tokens / E, N = R = E * C, C <= T. Each expert takes its first C set tokens
- *     (further ones are dropped) and is filled up with its lowest tokens that are not set.
- *     sorted_indices[e*C + c] is the token of row e*C + c. */
+ *   padded by map: C = num_out_tokens / E, N = R = E * C, C <= T. Each expert takes its first C set
+ *     tokens (further ones are dropped) and is filled up with its lowest tokens that are not set.
+ *     sorted_indices[e*C + c] is the token of row e*C + c.
+ *   by expert ids: the rows of experts [expert_begin, expert_end) in expert order, inside an expert
+ *     in slot order. sorted_indices[t*K + k] is the row of slot t*K + k, -1 for a slot that is
+ * unused or dropped; source_slots[r] is the slot of row r, -1 for a row that no slot fills;
+ *     rows_per_expert[e - expert_begin] counts the rows of expert e that are kept. An id of -1, or
+ * of an expert outside the range, is an unused slot; below -1 or from experts_num on it is
+ *     MOETOKEN_ERR_INDEX. A token may name one expert twice: two slots, two rows.
+ *     Without capacity rows from R on are dropped. With it R = E' * C, where E' = expert_end -
+ *     expert_begin, and row (e - expert_begin) * C + c holds the c-th slot of expert e; further
+ *     slots are dropped. */
 typedef struct moetoken_permute_args {
-    const DLTensor *tokens;      /* in  [T,H] token-like */
-    const DLTensor *routing_map; /* in  [T,E] */
-    const DLTensor *probs;       /* in  [T,E] probs-like, or NULL */
-    int64_t num_out_tokens;      /* in  slots: T*K dropless, E*C padded */
-    bool drop_and_pad;
+    size_t struct_size;
+    const DLTensor *tokens; /* in  [T,H] token-like; by expert ids NULL without permuted_tokens */
+    const DLTensor *routing_map;     /* in  [T,E] */
+    const DLTensor *probs;           /* in  [T,E] probs-like, or NULL */
+    int64_t num_out_tokens;          /* in  slots: T*K dropless, E*C padded; 0 by expert ids */
+    bool drop_and_pad;               /* false by expert ids */
     const DLTensor *permuted_tokens; /* out [R,H] token-like, or NULL */
-    const DLTensor *permuted_probs;  /* out [R], type of probs, or NULL; needs probs */
+    const DLTensor *permuted_probs;  /* out [R], type of probs or weights, or NULL; needs one */
     const DLTensor *sorted_indices;  /* out [N] indices, or NULL */
+    const DLTensor *expert_ids;      /* in  [T,K] indices */
+    const DLTensor *weights;         /* in  [T,K] probs-like, or NULL */
+    int64_t experts_num;             /* in  E, by expert ids */
+    int64_t expert_begin;            /* in  the experts whose rows are made, by expert ids: */
+    int64_t expert_end;              /*     [begin, end); both 0: all of [0, E) */
+    int64_t capacity;                /* in  C, by expert ids; 0: as many rows as there are */
+    const DLTensor *source_slots;    /* out [R] indices, or NULL */
+    const DLTensor *rows_per_expert; /* out [E'] int64, or NULL */
 } moetoken_permute_args;
 
 MOETOKEN_API moetoken_status moetoken_permute(const moetoken_permute_args *args,
@@ -329,17 +420,23 @@ MOETOKEN_API moetoken_status moetoken_permute_check(const moetoken_permute_args 
 /* The gradient of permute: tokens_grad[t,:] = sum over the slots of t, in slot order, of
  * permuted_tokens_grad[row,:] (float32, rounded once); probs_grad[t,e] = sum of
  * permuted_probs_grad[row] over the slots of the pair (binary64, rounded once), zero elsewhere.
- * Slots as in unpermute. routing_map is required for probs_grad when dropless. */
+ * Slots as in unpermute. routing_map is required for probs_grad when dropless.
+ *
+ * By expert ids: weights_grad[t,k] is a bit copy of permuted_probs_grad[row] of slot t * K + k,
+ * zero for an unused slot; neither map nor experts_num are needed, and R may be more than N. */
 typedef struct moetoken_permute_grad_args {
+    size_t struct_size;
     const DLTensor *permuted_tokens_grad; /* in  [R,H] token-like; required for tokens_grad */
-    const DLTensor *permuted_probs_grad;  /* in  [R] probs-like; required for probs_grad */
+    const DLTensor *permuted_probs_grad;  /* in  [R] probs-like; required for probs_grad and
+                                             weights_grad */
     const DLTensor *sorted_indices;       /* in  [N] indices */
     const DLTensor *routing_map;          /* in  [T,E], or NULL */
     int64_t tokens_num;                   /* in  T */
-    int64_t experts_num;                  /* in  E */
+    int64_t experts_num;                  /* in  E; not used without probs_grad and routing_map */
     bool drop_and_pad;
-    const DLTensor *tokens_grad; /* out [T,H] token-like, or NULL */
-    const DLTensor *probs_grad;  /* out [T,E], type of permuted_probs_grad, or NULL */
+    const DLTensor *tokens_grad;  /* out [T,H] token-like, or NULL */
+    const DLTensor *probs_grad;   /* out [T,E], type of permuted_probs_grad, or NULL */
+    const DLTensor *weights_grad; /* out [T,K], type of permuted_probs_grad, or NULL */
 } moetoken_permute_grad_args;
 
 MOETOKEN_API moetoken_status moetoken_permute_grad(const moetoken_permute_grad_args *args,

@@ -77,6 +77,22 @@ static enum array_view_result refuse_read_only(const char *name)
     return ARRAY_VIEW_ERROR;
 }
 
+/* The exception that is set, from an array that would not say where its memory is, is followed by
+ * one that names the argument. What is no fault of the array (no memory, Ctrl-C) passes. */
+static enum array_view_result refuse_without_memory(const char *name)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError))
+        return ARRAY_VIEW_ERROR;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_Format(PyExc_TypeError, "%s does not lend its memory: %S", name, value ? value : type);
+    PyObject *held[] = {type, value, traceback};
+    for (int i = 0; i < 3; i++)
+        if (held[i])
+            Py_DecRef(held[i]);
+    return ARRAY_VIEW_ERROR;
+}
+
 /* An attribute, or NULL without an exception when there is none. */
 static PyObject *find_attribute(PyObject *object, PyObject *name)
 {
@@ -86,7 +102,8 @@ static PyObject *find_attribute(PyObject *object, PyObject *name)
     return value;
 }
 
-/* Shape and strides in bytes -> the view's own, in elements. Strides that move nothing are 0. */
+/* Shape and strides in bytes -> the view's own, in elements; in bytes where elements cannot say
+ * them. Strides that move nothing are 0. */
 static enum array_view_result take_shape(struct array_view *view, int ndim, intptr_t itemsize,
                                          const intptr_t *shape, const intptr_t *strides)
 {
@@ -103,13 +120,14 @@ static enum array_view_result take_shape(struct array_view *view, int ndim, intp
     if (!strides)
         return ARRAY_VIEW_OK;
     tensor->strides = view->strides;
+    bool expressible = true;
     for (int dim = 0; dim < ndim; dim++) {
-        bool moves = !empty && shape[dim] > 1;
-        if (moves && (strides[dim] < 0 || strides[dim] % itemsize))
-            return ARRAY_VIEW_STRIDES;
-        view->strides[dim] = moves ? strides[dim] / itemsize : 0;
+        view->strides[dim] = !empty && shape[dim] > 1 ? strides[dim] : 0;
+        expressible &= view->strides[dim] >= 0 && view->strides[dim] % itemsize == 0;
     }
-    return ARRAY_VIEW_OK;
+    for (int dim = 0; expressible && dim < ndim; dim++)
+        view->strides[dim] /= itemsize;
+    return expressible ? ARRAY_VIEW_OK : ARRAY_VIEW_STRIDES;
 }
 
 static DLDataType dlpack_type(int code, intptr_t itemsize)
@@ -165,10 +183,11 @@ static enum array_view_result open_array_interface(struct array_view *view, PyOb
     const struct array_interface *array = PyCapsule_GetPointer(view->keeper, NULL);
     if (!array)
         return ARRAY_VIEW_ERROR;
-    if (writes && !(array->flags & ARRAY_INTERFACE_WRITEABLE))
-        return refuse_read_only(name);
     view->tensor.data = array->data;
     view->tensor.dtype = array_interface_type(array, object);
+    /* The flags of a type with fields mean nothing; the library refuses the type. */
+    if (writes && view->tensor.dtype.bits && !(array->flags & ARRAY_INTERFACE_WRITEABLE))
+        return refuse_read_only(name);
     return take_shape(view, array->ndim, array->itemsize, array->shape, array->strides);
 }
 
@@ -220,7 +239,7 @@ static enum array_view_result open_dlpack(struct array_view *view, PyObject *met
         PyErr_Clear();
         view->keeper = PyObject_Call(method, python.no_arguments, NULL);
     }
-    return view->keeper ? open_capsule(view, name, writes) : ARRAY_VIEW_ERROR;
+    return view->keeper ? open_capsule(view, name, writes) : refuse_without_memory(name);
 }
 
 static DLDataType buffer_type(const Py_buffer *buffer)
@@ -287,7 +306,8 @@ enum array_view_result array_view_open(struct array_view *view, PyObject *object
         return open_array_interface(view, object, name, writes);
     const struct dlpack_exchange_table *table = find_exchange_table(object);
     if (table && table->to_tensor)
-        return table->to_tensor(object, &view->tensor) ? ARRAY_VIEW_ERROR : ARRAY_VIEW_OK;
+        return table->to_tensor(object, &view->tensor) ? refuse_without_memory(name)
+                                                       : ARRAY_VIEW_OK;
     if (PyCapsule_IsValid(object, "dltensor") || PyCapsule_IsValid(object, "dltensor_versioned")) {
         Py_IncRef(object);
         view->keeper = object;

@@ -23,8 +23,8 @@ struct array_view {
 enum array_view_result {
     ARRAY_VIEW_OK,
     ARRAY_VIEW_ABSENT,  /* None */
-    ARRAY_VIEW_STRIDES, /* byte strides that no DLTensor of the library can have: a copy is needed
-                         */
+    ARRAY_VIEW_STRIDES, /* byte strides that the library cannot take: a copy is needed. All but the
+                           tensor's strides, which are in bytes, is as it should be */
     ARRAY_VIEW_ERROR    /* a Python exception is set */
 };
 

@@ -5,114 +5,9 @@
  * wanted), numbers, then flags and threads. They return None; NotImplemented where an array has
  * strides that only a copy can mend; or raise what errors below says, with the library's message.
  * The GIL is released while the library works. */
-#include <moetoken/moetoken.h>
+#include "call.h"
 
-#include "array_view.h"
-
-#define MAX_ARRAYS 10
-
-/* One call's arrays, in the order of `names`. */
-struct call {
-    const char *const *names;
-    PyObject *const *values;
-    int arrays_count, opened_count;
-    struct array_view views[MAX_ARRAYS];
-    const DLTensor *tensors[MAX_ARRAYS]; /* NULL: None was given */
-    moetoken_options options;
-};
-
-static PyObject *raise_status(moetoken_status status)
-{
-    PyObject *exception = PyExc_ValueError;
-    if (status == MOETOKEN_ERR_TYPE)
-        exception = PyExc_TypeError;
-    else if (status == MOETOKEN_ERR_INDEX)
-        exception = PyExc_IndexError;
-    else if (status == MOETOKEN_ERR_MEMORY)
-        exception = PyExc_MemoryError;
-    PyErr_SetString(exception, moetoken_last_error());
-    return NULL;
-}
-
-/* Reads a number; false with an exception when it is none. */
-static bool read_number(PyObject *value, int64_t *number)
-{
-    *number = PyLong_AsLongLong(value);
-    return *number != -1 || !PyErr_Occurred();
-}
-
-/* The last two values of every call: flags and threads. */
-static bool read_options(PyObject *const *values, moetoken_options *options)
-{
-    int64_t flags, threads;
-    if (!read_number(values[0], &flags) || !read_number(values[1], &threads))
-        return false;
-    if (flags < 0 || flags > UINT32_MAX || threads < 0 || threads > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "flags or threads is negative or too large");
-        return false;
-    }
-    *options = (moetoken_options){.flags = (uint32_t)flags, .threads = (int32_t)threads};
-    return true;
-}
-
-static PyObject *new_reference(PyObject *object)
-{
-    Py_IncRef(object);
-    return object;
-}
-
-/* Opens the first `inputs` + `outputs` values. NULL when all went well, else what to return:
- * an exception (*failed) or NotImplemented. */
-static PyObject *open_arrays(struct call *call, int inputs, int outputs, bool *failed)
-{
-    *failed = true;
-    call->arrays_count = inputs + outputs;
-    for (int i = 0; i < call->arrays_count; i++) {
-        enum array_view_result result =
-            array_view_open(&call->views[i], call->values[i], call->names[i], i >= inputs);
-        call->opened_count = i + 1;
-        if (result == ARRAY_VIEW_ERROR)
-            return NULL;
-        if (result == ARRAY_VIEW_STRIDES)
-            return new_reference(Py_NotImplemented);
-        call->tensors[i] = result == ARRAY_VIEW_ABSENT ? NULL : &call->views[i].tensor;
-    }
-    *failed = false;
-    return NULL;
-}
-
-static void close_arrays(struct call *call)
-{
-    for (int i = 0; i < call->opened_count; i++)
-        array_view_close(&call->views[i]);
-}
-
-/* Checks the number of values, reads options and opens arrays. False: *result is to be returned. */
-static bool begin(struct call *call, const char *const *names, PyObject *const *values, int inputs,
-                  int outputs, Py_ssize_t count, Py_ssize_t expected, PyObject **result)
-{
-    *result = NULL;
-    call->names = names;
-    call->values = values;
-    call->opened_count = 0;
-    if (count != expected) {
-        PyErr_Format(PyExc_TypeError, "%zd arguments, expected %zd", count, expected);
-        return false;
-    }
-    if (!read_options(values + expected - 2, &call->options))
-        return false;
-    bool failed;
-    *result = open_arrays(call, inputs, outputs, &failed);
-    if (failed)
-        close_arrays(call);
-    return !failed;
-}
-
-static PyObject *finish(struct call *call, moetoken_status status)
-{
-    close_arrays(call);
-    return status == MOETOKEN_OK ? new_reference(Py_None) : raise_status(status);
-}
+#include "binding_ids.h"
 
 /* A bool and a {T, H} pair, whose numbers are None when it is not given. */
 static bool read_mode_and_shape(PyObject *const *values, bool *drop_and_pad, int64_t shape[2],
@@ -126,7 +21,7 @@ static bool read_mode_and_shape(PyObject *const *values, bool *drop_and_pad, int
     if (values[1] == Py_None)
         return true;
     *given = shape;
-    return read_number(values[1], &shape[0]) && read_number(values[2], &shape[1]);
+    return call_read_number(values[1], &shape[0]) && call_read_number(values[2], &shape[1]);
 }
 
 static const char *const unpermute_grad_names[] = {
@@ -139,10 +34,11 @@ static PyObject *python_unpermute_grad(PyObject *self, PyObject *const *values, 
     (void)self;
     struct call call;
     PyObject *result;
-    if (!begin(&call, unpermute_grad_names, values, 6, 2, count, 13, &result))
+    if (!call_begin(&call, unpermute_grad_names, values, 6, 2, count, 13, &result))
         return result;
     int64_t shape[2];
-    moetoken_unpermute_grad_args args = {.unpermuted_tokens_grad = call.tensors[0],
+    moetoken_unpermute_grad_args args = {.struct_size = sizeof args,
+                                         .unpermuted_tokens_grad = call.tensors[0],
                                          .out_index = call.tensors[1],
                                          .permute_token_id = call.tensors[2],
                                          .routing_map = call.tensors[3],
@@ -151,13 +47,13 @@ static PyObject *python_unpermute_grad(PyObject *self, PyObject *const *values, 
                                          .permuted_tokens_grad = call.tensors[6],
                                          .probs_grad = call.tensors[7]};
     if (!read_mode_and_shape(values + 8, &args.drop_and_pad, shape, &args.restore_shape)) {
-        close_arrays(&call);
+        call_close(&call);
         return NULL;
     }
     PyThreadState *state = PyEval_SaveThread();
     moetoken_status status = moetoken_unpermute_grad(&args, &call.options);
     PyEval_RestoreThread(state);
-    return finish(&call, status);
+    return call_finish(&call, status);
 }
 
 static const char *const unpermute_names[] = {
@@ -170,10 +66,11 @@ static PyObject *python_unpermute(PyObject *self, PyObject *const *values, Py_ss
     (void)self;
     struct call call;
     PyObject *result;
-    if (!begin(&call, unpermute_names, values, 4, 4, count, 13, &result))
+    if (!call_begin(&call, unpermute_names, values, 4, 4, count, 13, &result))
         return result;
     int64_t shape[2];
-    moetoken_unpermute_args args = {.permuted_tokens = call.tensors[0],
+    moetoken_unpermute_args args = {.struct_size = sizeof args,
+                                    .permuted_tokens = call.tensors[0],
                                     .sorted_indices = call.tensors[1],
                                     .routing_map = call.tensors[2],
                                     .probs = call.tensors[3],
@@ -182,13 +79,13 @@ static PyObject *python_unpermute(PyObject *self, PyObject *const *values, Py_ss
                                     .permute_token_id = call.tensors[6],
                                     .permuted_probs = call.tensors[7]};
     if (!read_mode_and_shape(values + 8, &args.drop_and_pad, shape, &args.restore_shape)) {
-        close_arrays(&call);
+        call_close(&call);
         return NULL;
     }
     PyThreadState *state = PyEval_SaveThread();
     moetoken_status status = moetoken_unpermute(&args, &call.options);
     PyEval_RestoreThread(state);
-    return finish(&call, status);
+    return call_finish(&call, status);
 }
 
 static const char *const permute_names[] = {"tokens",          "routing_map",    "probs",
@@ -200,23 +97,24 @@ static PyObject *python_permute(PyObject *self, PyObject *const *values, Py_ssiz
     (void)self;
     struct call call;
     PyObject *result;
-    if (!begin(&call, permute_names, values, 3, 3, count, 10, &result))
+    if (!call_begin(&call, permute_names, values, 3, 3, count, 10, &result))
         return result;
-    moetoken_permute_args args = {.tokens = call.tensors[0],
+    moetoken_permute_args args = {.struct_size = sizeof args,
+                                  .tokens = call.tensors[0],
                                   .routing_map = call.tensors[1],
                                   .probs = call.tensors[2],
                                   .drop_and_pad = PyObject_IsTrue(values[6]) == 1,
                                   .permuted_tokens = call.tensors[3],
                                   .permuted_probs = call.tensors[4],
                                   .sorted_indices = call.tensors[5]};
-    if (PyErr_Occurred() || !read_number(values[7], &args.num_out_tokens)) {
-        close_arrays(&call);
+    if (PyErr_Occurred() || !call_read_number(values[7], &args.num_out_tokens)) {
+        call_close(&call);
         return NULL;
     }
     PyThreadState *state = PyEval_SaveThread();
     moetoken_status status = moetoken_permute(&args, &call.options);
     PyEval_RestoreThread(state);
-    return finish(&call, status);
+    return call_finish(&call, status);
 }
 
 static const char *const permute_grad_names[] = {"permuted_tokens_grad", "permuted_probs_grad",
@@ -229,24 +127,63 @@ static PyObject *python_permute_grad(PyObject *self, PyObject *const *values, Py
     (void)self;
     struct call call;
     PyObject *result;
-    if (!begin(&call, permute_grad_names, values, 4, 2, count, 11, &result))
+    if (!call_begin(&call, permute_grad_names, values, 4, 2, count, 11, &result))
         return result;
-    moetoken_permute_grad_args args = {.permuted_tokens_grad = call.tensors[0],
+    moetoken_permute_grad_args args = {.struct_size = sizeof args,
+                                       .permuted_tokens_grad = call.tensors[0],
                                        .permuted_probs_grad = call.tensors[1],
                                        .sorted_indices = call.tensors[2],
                                        .routing_map = call.tensors[3],
                                        .drop_and_pad = PyObject_IsTrue(values[6]) == 1,
                                        .tokens_grad = call.tensors[4],
                                        .probs_grad = call.tensors[5]};
-    if (PyErr_Occurred() || !read_number(values[7], &args.tokens_num) ||
-        !read_number(values[8], &args.experts_num)) {
-        close_arrays(&call);
+    if (PyErr_Occurred() || !call_read_number(values[7], &args.tokens_num) ||
+        !call_read_number(values[8], &args.experts_num)) {
+        call_close(&call);
         return NULL;
     }
     PyThreadState *state = PyEval_SaveThread();
     moetoken_status status = moetoken_permute_grad(&args, &call.options);
     PyEval_RestoreThread(state);
-    return finish(&call, status);
+    return call_finish(&call, status);
+}
+
+/* The memory of one array (an object, its name as bytes, whether it will be written to): (address,
+ * bytes of an element, sizes of two dimensions, their strides in bytes), or None for None and for
+ * a rank that the library refuses. */
+static PyObject *python_span(PyObject *self, PyObject *const *values, Py_ssize_t count)
+{
+    (void)self;
+    const char *name = count == 3 ? PyBytes_AsString(values[1]) : NULL;
+    if (!name) {
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_TypeError, "%zd arguments, expected 3", count);
+        return NULL;
+    }
+    struct array_view view;
+    enum array_view_result result =
+        array_view_open(&view, values[0], name, PyObject_IsTrue(values[2]) == 1);
+    const DLTensor *tensor = &view.tensor;
+    PyObject *span = NULL;
+    if (result == ARRAY_VIEW_ABSENT || (result != ARRAY_VIEW_ERROR && tensor->ndim > 2)) {
+        span = call_new_reference(Py_None);
+    } else if (result != ARRAY_VIEW_ERROR) {
+        int64_t size = tensor->dtype.bits / 8;
+        int64_t shape[2] = {1, 1}, strides[2] = {0, 0}, contiguous = size;
+        for (int dim = tensor->ndim - 1; dim >= 0; dim--) {
+            shape[dim] = tensor->shape[dim];
+            strides[dim] = !tensor->strides               ? contiguous
+                           : result == ARRAY_VIEW_STRIDES ? tensor->strides[dim]
+                                                          : tensor->strides[dim] * size;
+            contiguous *= shape[dim];
+        }
+        span = Py_BuildValue("(KLLLLL)",
+                             (unsigned long long)(uintptr_t)tensor->data + tensor->byte_offset,
+                             (long long)size, (long long)shape[0], (long long)shape[1],
+                             (long long)strides[0], (long long)strides[1]);
+    }
+    array_view_close(&view);
+    return span;
 }
 
 static PyMethodDef functions[] = {
@@ -254,6 +191,11 @@ static PyMethodDef functions[] = {
     {"permute_grad", python_permute_grad, METH_FASTCALL, NULL},
     {"unpermute", python_unpermute, METH_FASTCALL, NULL},
     {"unpermute_grad", python_unpermute_grad, METH_FASTCALL, NULL},
+    {"permute_by_ids", python_permute_by_ids, METH_FASTCALL, NULL},
+    {"permute_grad_by_ids", python_permute_grad_by_ids, METH_FASTCALL, NULL},
+    {"unpermute_by_ids", python_unpermute_by_ids, METH_FASTCALL, NULL},
+    {"unpermute_grad_by_ids", python_unpermute_grad_by_ids, METH_FASTCALL, NULL},
+    {"span", python_span, METH_FASTCALL, NULL},
 };
 enum {
     FUNCTIONS_COUNT = sizeof functions / sizeof functions[0]

@@ -40,8 +40,8 @@ extern PyObject _Py_NoneStruct, _Py_NotImplementedStruct;
 #define Py_None           (&_Py_NoneStruct)
 #define Py_NotImplemented (&_Py_NotImplementedStruct)
 
-extern PyObject *PyExc_BufferError, *PyExc_IndexError, *PyExc_MemoryError, *PyExc_TypeError,
-    *PyExc_ValueError;
+extern PyObject *PyExc_BufferError, *PyExc_Exception, *PyExc_IndexError, *PyExc_MemoryError,
+    *PyExc_TypeError, *PyExc_ValueError;
 
 void Py_IncRef(PyObject *object);
 void Py_DecRef(PyObject *object);
@@ -50,6 +50,7 @@ PyObject *PyObject_Type(PyObject *object);
 PyObject *PyObject_GetAttr(PyObject *object, PyObject *name);
 PyObject *PyObject_GetAttrString(PyObject *object, const char *name);
 PyObject *PyObject_Call(PyObject *callable, PyObject *arguments, PyObject *keywords);
+PyObject *PyObject_Str(PyObject *object);
 int PyObject_IsTrue(PyObject *object);
 int PyObject_GetBuffer(PyObject *object, Py_buffer *view, int flags);
 void PyBuffer_Release(Py_buffer *view);
@@ -61,6 +62,7 @@ PyObject *PyCFunction_NewEx(PyMethodDef *method, PyObject *self, PyObject *modul
 PyObject *PyUnicode_InternFromString(const char *text);
 int PyUnicode_CompareWithASCIIString(PyObject *text, const char *ascii);
 long long PyLong_AsLongLong(PyObject *object);
+char *PyBytes_AsString(PyObject *bytes);
 PyObject *Py_BuildValue(const char *format, ...);
 
 PyObject *PyTuple_New(Py_ssize_t size);
@@ -69,6 +71,7 @@ int PyTuple_SetItem(PyObject *tuple, Py_ssize_t i, PyObject *item); /* takes the
 PyObject *PyErr_Occurred(void);
 int PyErr_ExceptionMatches(PyObject *exception);
 void PyErr_Clear(void);
+void PyErr_Fetch(PyObject **type, PyObject **value, PyObject **traceback);
 void PyErr_SetString(PyObject *exception, const char *message);
 PyObject *PyErr_Format(PyObject *exception, const char *format, ...);
 

@@ -6,11 +6,25 @@ type has to be translated, and strides that DLPack cannot express.
 
 from __future__ import annotations
 
-from typing import Any, Callable, NoReturn
+import operator as _operator
+from typing import Any, Callable, NoReturn, Optional, Sequence
 
 import numpy as np
 
-__all__ = ["empty", "index_type", "refuse", "rerun_with_copies", "shape_of"]
+from ._overlap import check_overlap, span_of
+
+__all__ = [
+    "empty",
+    "flag",
+    "flags",
+    "index_type",
+    "new",
+    "pair",
+    "refuse",
+    "rerun_with_copies",
+    "shape_of",
+    "whole",
+]
 
 _empty = np.empty
 _ndarray = np.ndarray
@@ -43,19 +57,74 @@ def _dtype_of(array: Any) -> np.dtype:
 
 def empty(shape: tuple[int, ...], like: Any) -> np.ndarray:
     """A NumPy array of this shape with the element type of `like`, an array of any library."""
-    if type(like) is _ndarray:
-        return _empty(shape, like.dtype)
-    return _empty(shape, _dtype_of(like))
+    return new(shape, like.dtype if type(like) is _ndarray else _dtype_of(like))
+
+
+def new(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """numpy.empty, whose own message for a size beyond all memory says nothing about the call."""
+    try:
+        return _empty(shape, dtype)
+    except ValueError as error:
+        raise ValueError(f"a result of shape {list(shape)} cannot be made: {error}") from None
 
 
 def index_type(dtype: Any) -> np.dtype:
     """int32 or int64, refused otherwise."""
-    found = _INDEX_TYPES.get(dtype)
-    if found is None:
-        found = np.dtype(dtype)
-        if found not in _INDEX_TYPES.values():
-            raise TypeError(f"index_dtype is {found}, expected int32 or int64")
+    try:
+        found = _INDEX_TYPES.get(dtype) or np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"index_dtype is {dtype!r}, expected int32 or int64") from None
+    if found not in _INDEX_TYPES.values():
+        raise TypeError(f"index_dtype is {found}, expected int32 or int64")
     return found
+
+
+def _item(value: Any) -> Any:
+    """The element of an array that has just one, as attributes come out of .npz files."""
+    if getattr(value, "shape", None) in ((), (1,)):
+        return value.item()
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False; also 0, 1, and arrays of one such element. Words like "false" are refused."""
+    if value is True or value is False:
+        return value
+    item = _item(value)
+    if isinstance(item, (bool, np.bool_)) or (isinstance(item, int) and item in (0, 1)):
+        return bool(item)
+    raise TypeError(f"{name} is {value!r}, expected True or False")
+
+
+def flags(name: str, values: Any, count: int) -> Sequence[bool]:
+    """A sequence of `count` flags."""
+    try:
+        found = tuple(values)
+    except TypeError:
+        found = ()
+    if len(found) != count or isinstance(values, (str, bytes)):
+        raise ValueError(f"{name} is {values!r}, expected {count} flags")
+    return [flag(f"{name}[{i}]", value) for i, value in enumerate(found)]
+
+
+def whole(name: str, value: Any, least: int = 0) -> int:
+    """A whole number, at least `least`, that 64 bits hold; also an array of one."""
+    try:
+        number = _operator.index(_item(value))
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected a whole number") from None
+    if not least <= number < 2**63:
+        raise ValueError(f"{name} = {number}, expected at least {least} and below 2^63")
+    return number
+
+
+def pair(name: str, value: Any) -> tuple[int, int]:
+    """Two whole numbers, as a sequence or an array."""
+    try:
+        first, second = value
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}, expected (tokens_num, hidden_size)") from None
+    return whole(f"{name}[0]", first), whole(f"{name}[1]", second)
 
 
 def refuse(error: Exception, *arrays: tuple[str, Any, int]) -> NoReturn:
@@ -89,20 +158,29 @@ def _needs_copy(array: Any) -> bool:
 
 
 def rerun_with_copies(
-    operator: Callable[..., Any], inputs: int, outputs: int, values: tuple[Any, ...]
+    operator: Callable[..., Any],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    values: tuple[Any, ...],
+    replaced: Optional[str] = None,
 ) -> None:
     """Calls a C operator again, with contiguous copies of the arrays it could not take.
 
     These are arrays with negative strides, or strides that are no multiple of the element size.
+    `inputs` and `outputs` name the first values; the first output may replace the input `replaced`.
     """
+    names = [*inputs, *outputs]
+    spans = [span_of(name, values[i], i >= len(inputs)) for i, name in enumerate(names)]
+    in_place = spans[names.index(replaced)] if replaced is not None else None
+    check_overlap(spans[: len(inputs)], spans[len(inputs) :], in_place)
     given = list(values)
     written = []
-    for i in range(inputs + outputs):
+    for i in range(len(names)):
         if not _needs_copy(given[i]):
             continue
         original = np.asarray(given[i])
         given[i] = original.copy("C")
-        if i >= inputs:
+        if i >= len(inputs):
             written.append((original, given[i]))
     operator(*given)
     for original, copy in written:

@@ -6,114 +6,93 @@ metadata says what else a call needs (``drop_and_pad``, ``restore_shape``, ...).
 
 from __future__ import annotations
 
-import json
+import io
 import os
-import tempfile
-import zipfile
+import stat
 from typing import Any, BinaryIO, Mapping, Optional, Union
 
 import numpy as np
 
-from ._arrays import _bfloat16
+from ._npz import read_npz, write_npz
+from ._output_file import write_whole
+from ._safetensors import METADATA, dtype_name, header_size, read_header, write_safetensors
 
 __all__ = ["Case", "load", "save"]
 
-_TYPES = {
-    "BOOL": np.bool_,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "I32": np.int32,
-    "I64": np.int64,
-    "F16": np.float16,
-    "F32": np.float32,
-    "F64": np.float64,
-}
-_METADATA = "__metadata__"
+# What NumPy users store as arrays: how many numbers each has.
+_ATTRIBUTES = {"drop_and_pad": 1, "num_out_tokens": 1, "restore_shape": 2}
 
 
 class Case(dict):
-    """The arrays of a file by name, and its ``metadata``, a dict of strings."""
+    """The arrays of a file by name, and its ``metadata``, a dict of strings.
+
+    ``unread`` says by name why an array could not be read, because NumPy has no such type; asking
+    for one raises a TypeError with these words.
+    """
 
     metadata: dict[str, str]
+    unread: dict[str, str]
 
     def __init__(
         self,
         arrays: Optional[Mapping[str, np.ndarray]] = None,
         metadata: Optional[Mapping[str, str]] = None,
+        unread: Optional[Mapping[str, str]] = None,
     ) -> None:
         super().__init__(arrays or {})
         self.metadata = dict(metadata or {})
+        self.unread = dict(unread or {})
+
+    def __missing__(self, name: str) -> np.ndarray:
+        if name in self.unread:
+            raise TypeError(self.unread[name])
+        raise KeyError(name)
 
 
-def _dtype_from_safetensors(name: Any) -> np.dtype:
-    if name == "BF16":
-        return _bfloat16()
-    if name not in _TYPES:
-        raise ValueError(f"type {name!r}, expected BF16, {', '.join(_TYPES)}")
-    return np.dtype(_TYPES[name])
-
-
-def _safetensors_name(dtype: np.dtype) -> str:
-    if dtype.name == "bfloat16":
-        return "BF16"
-    for name, known in _TYPES.items():
-        if dtype == np.dtype(known):
-            return name
-    raise TypeError(f"type {dtype}, expected bfloat16 or one of {', '.join(_TYPES)}")
-
-
-def _array_from_safetensors(data: np.ndarray, entry: Mapping[str, Any]) -> np.ndarray:
-    """One tensor out of the bytes after the header, of which `entry` describes a part."""
-    dtype = _dtype_from_safetensors(entry["dtype"])
-    shape = tuple(entry["shape"])
-    begin, end = entry["data_offsets"]
-    numbers = (*shape, begin, end)
-    if any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError(f"shape {list(shape)} at {[begin, end]}, expected numbers from 0")
-    size = dtype.itemsize
-    for length in shape:
-        size *= length
-    if not begin <= end <= data.size:
-        raise ValueError(f"bytes {begin} to {end}, expected a part of the file's {data.size}")
-    if end - begin != size:
-        raise ValueError(f"{end - begin} bytes for {entry['dtype']} {list(shape)}, expected {size}")
-    return data[begin:end].view(dtype).reshape(shape)
-
-
-def _load_safetensors(path: Union[str, os.PathLike]) -> Case:
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        available = os.fstat(file.fileno()).st_size - 8
-        if not 2 <= length <= available:
-            raise ValueError(f"{path}: a header of {length} bytes in a file that has {available}")
-        header = json.loads(file.read(length))
-    if not isinstance(header, dict):
-        raise ValueError(f"{path}: the header is no JSON object")
+def _load_safetensors(path: str, file: BinaryIO, size: int, mapped: bool) -> Case:
+    start = file.read(8)
+    start += file.read(header_size(start, size) - 8)
+    tensors, metadata, begin = read_header(start, size)
+    case = Case(metadata=metadata)
     data = np.zeros(0, np.uint8)
-    if available > length:  # memory of its own, read when touched; the file is never written
-        data = np.asarray(np.memmap(path, np.uint8, "c", 8 + length))
-    case = Case(metadata=header.pop(_METADATA, {}))
-    for name, entry in header.items():
-        try:
-            case[name] = _array_from_safetensors(data, entry)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: tensor {name!r}: {error}") from None
+    if size > begin and mapped:  # memory of its own, read when touched; the file is never written
+        data = np.asarray(np.memmap(path, np.uint8, "c", begin))
+    elif size > begin:
+        data = np.frombuffer(bytearray(file.read()), np.uint8)
+    for name, tensor in tensors.items():
+        problem = tensor.problem
+        if tensor.dtype is not None:
+            part = data[tensor.begin : tensor.end].view(tensor.dtype)
+            try:
+                case[name] = part.reshape(tensor.shape)
+                continue
+            except (ValueError, OverflowError) as error:  # more than NumPy can count
+                problem = f"shape {list(tensor.shape)}: {error}"
+        case.unread[name] = f"{path}: tensor {name!r}: {problem}"
     return case
 
 
-def _load_npz(path: Union[str, os.PathLike]) -> Case:
+def _attribute(array: np.ndarray, count: int) -> str:
+    """The text of an attribute that a NumPy user has stored as an array."""
+    fits = array.dtype.kind in "iu" or (array.dtype.kind == "b" and count == 1)
+    if not fits or array.shape not in ([(), (1,)] if count == 1 else [(count,)]):
+        kinds = "one whole number or bool" if count == 1 else f"{count} whole numbers"
+        raise ValueError(f"{array.dtype} {list(array.shape)}, expected {kinds}")
+    return ",".join(str(value).lower() for value in array.reshape(-1).tolist())
+
+
+def _load_npz(path: str, file: BinaryIO, size: int) -> Case:
     case = Case()
-    with np.load(path, allow_pickle=False) as archive:
-        for name in archive.files:
-            array = archive[name]
-            if name.startswith(_METADATA + "."):
-                text = array[()]
-                text = text.decode() if isinstance(text, bytes) else str(text)
-                case.metadata[name[len(_METADATA) + 1 :]] = text
-            elif array.dtype.kind == "V" and array.dtype.itemsize == 2:
-                case[name] = array.view(_bfloat16())  # NumPy's files have no name for it
-            else:
-                case[name] = array
+    case.metadata, unread = read_npz(file, size, case.__setitem__)
+    case.unread = {name: f"{path}: array {name!r}: {why}" for name, why in unread.items()}
+    for name, count in _ATTRIBUTES.items():
+        if name not in case and name not in unread:
+            continue
+        try:
+            text = _attribute(case[name], count)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"array {name!r}: {error}") from None
+        case.metadata.setdefault(name, text)
     return case
 
 
@@ -124,47 +103,76 @@ def load(path: Union[str, os.PathLike]) -> Case:
     -------
     Case
         A dict of arrays with an attribute ``metadata``. Safetensors are memory-mapped; changing
-        such an array does not change the file. bfloat16 needs the package ml_dtypes.
+        such an array does not change the file. bfloat16 needs the package ml_dtypes. An array of
+        a type that NumPy does not have is left out, and named in ``unread``. ``drop_and_pad``,
+        ``num_out_tokens`` and ``restore_shape`` that a .npz holds as arrays are in ``metadata``
+        too, unless that has them.
 
     Raises
     ------
-    OSError, ValueError
-        The file cannot be read, or is broken: the message names the tensor and the values.
+    OSError
+        The file cannot be read.
+    ValueError
+        It is broken: the message names the file, the tensor and the values. Files from anywhere
+        can be given; nothing in them is ever executed, and no more memory is asked for than the
+        data can fill.
+    MemoryError
+        Its arrays do not fit into memory.
     """
-    if zipfile.is_zipfile(path):
-        return _load_npz(path)
-    return _load_safetensors(path)
+    path = os.fspath(path)
+    path = os.fsdecode(path)
+    with open(path, "rb") as opened:
+        status = os.fstat(opened.fileno())
+        mapped = stat.S_ISREG(status.st_mode)
+        file: BinaryIO = opened if mapped else io.BytesIO(opened.read())
+        size = status.st_size if mapped else len(file.getbuffer())  # type: ignore[attr-defined]
+        start = file.read(9)
+        file.seek(0)
+        try:
+            if start[:2] == b"PK" and start[8:] != b"{":
+                return _load_npz(path, file, size)
+            return _load_safetensors(path, file, size, mapped)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
 
-def _write_safetensors(
-    file: BinaryIO, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]
-) -> None:
-    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
-    position = 0
-    # Wider types first: then every tensor is aligned, since the header is.
-    ordered = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)
-    for name, array in ordered:
-        header[name] = {
-            "dtype": _safetensors_name(array.dtype),
-            "shape": list(array.shape),
-            "data_offsets": [position, position + array.nbytes],
-        }
-        position += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(len(text).to_bytes(8, "little") + text)
-    for _, array in ordered:
-        file.write(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+def _check_name(kind: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"{kind} {name!r}: expected a string as its name")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{kind} {name!r}: its name is no Unicode text") from None
+    if "\0" in name:
+        raise ValueError(f"{kind} {name!r}: its name holds a zero byte")
 
 
-def _write_npz(
-    file: BinaryIO, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]
-) -> None:
-    texts = {f"{_METADATA}.{key}": np.array(value.encode()) for key, value in metadata.items()}
-    with zipfile.ZipFile(file, "w") as archive:  # stored, not compressed; any name will do
-        for name, array in {**arrays, **texts}.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+def _check_array(name: Any, array: Any, is_npz: bool) -> np.ndarray:
+    _check_name("array", name)
+    if name == METADATA or name.startswith(METADATA + "."):
+        raise ValueError(f"array {name!r}: the file keeps its metadata under this name")
+    try:
+        found = np.asarray(array)
+    except Exception as error:
+        raise TypeError(f"array {name!r}: {error}") from None
+    try:
+        stored = dtype_name(found.dtype)
+        if is_npz and stored.startswith("F8"):
+            raise TypeError(f"type {found.dtype}, which NumPy's files cannot tell from others")
+    except TypeError as error:
+        raise TypeError(f"array {name!r}: {error}") from None
+    return found
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"metadata {key!r}: {value!r}, expected strings")
+        _check_name("metadata", key)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"metadata {key!r}: {value!r} is no Unicode text") from None
 
 
 def save(
@@ -174,8 +182,18 @@ def save(
 ) -> None:
     """Writes arrays as a case file: .npz when `path` ends so, else safetensors.
 
-    `metadata` is taken from `arrays` when that is a :class:`Case` and none is given. Nothing
-    exists under the final name before the file is complete.
+    `metadata` is taken from `arrays` when that is a :class:`Case` and none is given.
+
+    The file appears whole or not at all: it is written under another name in the same folder,
+    brought to the disk, and renamed. A symbolic link is followed; an existing file keeps its
+    permissions. A FIFO or a device is written to as it is.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A name, type or text that the file cannot hold; the message names it.
+    OSError
+        The file cannot be written. What was there before is there still.
 
     Examples
     --------
@@ -186,29 +204,10 @@ def save(
     >>> case["out_index"], case.metadata
     (array([1, 0]), {'drop_and_pad': 'false'})
     """
-    if metadata is None:
-        metadata = getattr(arrays, "metadata", {})
-    for key, value in metadata.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(f"metadata {key!r}: {value!r}, expected strings")
-    given = {name: np.asarray(array) for name, array in arrays.items()}
-    for name, array in given.items():
-        try:
-            _safetensors_name(array.dtype)
-        except TypeError as error:
-            raise TypeError(f"array {name!r}: {error}") from None
-    path = os.fspath(path)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            if path.endswith(".npz"):
-                _write_npz(file, given, metadata)
-            else:
-                _write_safetensors(file, given, metadata)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    path = os.fsdecode(os.fspath(path))
+    texts = dict(getattr(arrays, "metadata", None) or {} if metadata is None else metadata)
+    _check_metadata(texts)
+    is_npz = path.endswith(".npz")
+    given = {name: _check_array(name, array, is_npz) for name, array in arrays.items()}
+    write = write_npz if is_npz else write_safetensors
+    write_whole(path, lambda file: write(file, given, texts))

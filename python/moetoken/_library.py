@@ -1,38 +1,69 @@
 """The shared library behind the package: found, loaded, and its functions given Python types.
 
-Every call of the package goes through this module. The four operators come as built-in functions
+Every call of the package goes through this module. The operators come as built-in functions
 that the library makes itself (they unpack arrays in C and release the GIL); the rest is ctypes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
+import json
 import os
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
+from urllib.parse import unquote, urlsplit
 
 import numpy
 
 __all__ = [
     "MASK_FILL_SLOTS",
+    "REPEATED_ROWS",
     "TOLERATE_ROUTING_MISMATCH",
     "isa",
     "library",
     "permute",
+    "permute_by_ids",
     "permute_grad",
+    "permute_grad_by_ids",
+    "span",
     "unpermute",
+    "unpermute_by_ids",
     "unpermute_grad",
+    "unpermute_grad_by_ids",
     "version",
 ]
 
 MASK_FILL_SLOTS = 1
 TOLERATE_ROUTING_MISMATCH = 2
+REPEATED_ROWS = 16
+
+_HERE = Path(__file__).resolve().parent
+_NAME = "libmoetoken_python.so"
+
+
+def _editable_library() -> Optional[Path]:
+    """Where `pip install -e` put the library: beside the installed package, not the sources."""
+    try:
+        distribution = importlib.metadata.distribution("moetoken")
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+    sources = Path(unquote(urlsplit(origin.get("url", "")).path)).resolve()
+    if not origin.get("dir_info", {}).get("editable") or sources not in _HERE.parents:
+        return None  # another installation, which need not go with these sources
+    for file in distribution.files or ():
+        if file.name == _NAME:
+            return Path(str(file.locate()))
+    return None
 
 
 def _load() -> ctypes.PyDLL:
     """Loads the library next to this file, or the one that MOETOKEN_PYTHON_LIBRARY names."""
     named = os.environ.get("MOETOKEN_PYTHON_LIBRARY")
-    path = Path(named) if named else Path(__file__).parent / "libmoetoken_python.so"
+    path = Path(named) if named else _HERE / _NAME
+    if not named and not path.exists():
+        path = _editable_library() or path
     if not path.exists():
         raise ImportError(
             f"moetoken's library is not at {path}: install the package with `pip install .`, "
@@ -55,7 +86,22 @@ permute: Callable[..., Any]
 permute_grad: Callable[..., Any]
 unpermute: Callable[..., Any]
 unpermute_grad: Callable[..., Any]
-permute, permute_grad, unpermute, unpermute_grad = library.moetoken_python_functions(numpy.ndarray)
+permute_by_ids: Callable[..., Any]
+permute_grad_by_ids: Callable[..., Any]
+unpermute_by_ids: Callable[..., Any]
+unpermute_grad_by_ids: Callable[..., Any]
+span: Callable[..., Any]
+(
+    permute,
+    permute_grad,
+    unpermute,
+    unpermute_grad,
+    permute_by_ids,
+    permute_grad_by_ids,
+    unpermute_by_ids,
+    unpermute_grad_by_ids,
+    span,
+) = library.moetoken_python_functions(numpy.ndarray)
 
 
 def version() -> str:

@@ -11,11 +11,21 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from . import _library
-from ._arrays import empty, index_type, refuse, rerun_with_copies, shape_of
+from ._arrays import (
+    empty,
+    flag,
+    flags,
+    index_type,
+    new,
+    pair,
+    refuse,
+    rerun_with_copies,
+    shape_of,
+    whole,
+)
 
 __all__ = ["permute", "permute_grad", "unpermute", "unpermute_grad"]
 
-_empty = np.empty
 _ndarray = np.ndarray
 _MASK_FILL_SLOTS = _library.MASK_FILL_SLOTS
 _TOLERATE = _library.TOLERATE_ROUTING_MISMATCH
@@ -23,6 +33,36 @@ _permute = _library.permute
 _permute_grad = _library.permute_grad
 _unpermute = _library.unpermute
 _unpermute_grad = _library.unpermute_grad
+
+
+# The names of the arrays, inputs first, in the order that the C functions take them.
+_PERMUTE = (
+    "tokens", "routing_map", "probs", "permuted_tokens", "permuted_probs", "sorted_indices"
+)  # fmt: skip
+_PERMUTE_GRAD = (
+    "permuted_tokens_grad", "permuted_probs_grad", "sorted_indices", "routing_map",
+    "tokens_grad", "probs_grad",
+)  # fmt: skip
+_UNPERMUTE = (
+    "permuted_tokens", "sorted_indices", "routing_map", "probs",
+    "unpermuted_tokens", "out_index", "permute_token_id", "permuted_probs",
+)  # fmt: skip
+_UNPERMUTE_GRAD = (
+    "unpermuted_tokens_grad", "out_index", "permute_token_id", "routing_map", "permuted_tokens",
+    "probs", "permuted_tokens_grad", "probs_grad",
+)  # fmt: skip
+
+_BOTH = (True, True)  # the default output_mask, told by identity
+
+
+def _options(mask_fill_slots: Any, tolerate_routing_mismatch: Any) -> int:
+    """The flags of the library's options."""
+    if mask_fill_slots is False and tolerate_routing_mismatch is False:
+        return 0
+    return (
+        flag("mask_fill_slots", mask_fill_slots) * _MASK_FILL_SLOTS
+        + flag("tolerate_routing_mismatch", tolerate_routing_mismatch) * _TOLERATE
+    )
 
 
 def _outputs(out: Optional[Sequence[Any]], count: int) -> Sequence[Any]:
@@ -42,7 +82,7 @@ def unpermute_grad(
     drop_and_pad: bool = False,
     restore_shape: Optional[Sequence[int]] = None,
     rows_num: Optional[int] = None,
-    output_mask: Sequence[bool] = (True, True),
+    output_mask: Sequence[bool] = _BOTH,
     mask_fill_slots: bool = False,
     tolerate_routing_mismatch: bool = False,
     out: Optional[tuple[Any, Any]] = None,
@@ -114,7 +154,14 @@ def unpermute_grad(
            [28., 72.,  0.]], dtype=float32)
     """
     tokens_grad = probs_grad = tokens_num = hidden_size = None
+    if output_mask is not _BOTH:
+        output_mask = flags("output_mask", output_mask, 2)
     wants_tokens_grad, wants_probs_grad = output_mask
+    drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    if restore_shape is not None:
+        tokens_num, hidden_size = pair("restore_shape", restore_shape)
+    if rows_num is not None:
+        rows_num = whole("rows_num", rows_num)
     if out is not None:
         tokens_grad, probs_grad = _outputs(out, 2)
     try:
@@ -127,7 +174,7 @@ def unpermute_grad(
                 rows_num = shape_of(out_index)[0]
             if type(unpermuted_tokens_grad) is _ndarray:  # as empty() does, without the calls
                 shape = (rows_num, unpermuted_tokens_grad.shape[1])
-                tokens_grad = _empty(shape, unpermuted_tokens_grad.dtype)
+                tokens_grad = new(shape, unpermuted_tokens_grad.dtype)
             else:
                 shape = (rows_num, shape_of(unpermuted_tokens_grad)[1])
                 tokens_grad = empty(shape, unpermuted_tokens_grad)
@@ -135,11 +182,9 @@ def unpermute_grad(
             probs_grad = None
         elif probs_grad is None:
             if type(probs) is _ndarray:
-                probs_grad = _empty(probs.shape, probs.dtype)
+                probs_grad = new(probs.shape, probs.dtype)
             else:
                 probs_grad = empty(shape_of(probs), probs)
-        if restore_shape is not None:
-            tokens_num, hidden_size = restore_shape
     except (AttributeError, IndexError, TypeError) as error:
         refuse(
             error,
@@ -147,18 +192,16 @@ def unpermute_grad(
             ("out_index", out_index, 1),
             *([("permuted_tokens", permuted_tokens, 2)] if permuted_tokens is not None else []),
         )
-    flags = 0
-    if mask_fill_slots or tolerate_routing_mismatch:
-        flags = mask_fill_slots * _MASK_FILL_SLOTS + tolerate_routing_mismatch * _TOLERATE
+    options = _options(mask_fill_slots, tolerate_routing_mismatch)
     # fmt: off
     if _unpermute_grad(
         unpermuted_tokens_grad, out_index, permute_token_id, routing_map, permuted_tokens, probs,
-        tokens_grad, probs_grad, drop_and_pad, tokens_num, hidden_size, flags, threads,
+        tokens_grad, probs_grad, drop_and_pad, tokens_num, hidden_size, options, threads,
     ) is NotImplemented:
-        rerun_with_copies(_unpermute_grad, 6, 2, (
+        rerun_with_copies(_unpermute_grad, _UNPERMUTE_GRAD[:6], _UNPERMUTE_GRAD[6:], (
             unpermuted_tokens_grad, out_index, permute_token_id, routing_map, permuted_tokens,
-            probs, tokens_grad, probs_grad, drop_and_pad, tokens_num, hidden_size, flags, threads,
-        ))
+            probs, tokens_grad, probs_grad, drop_and_pad, tokens_num, hidden_size, options, threads,
+        ), "permuted_tokens")
     # fmt: on
     return tokens_grad, probs_grad
 
@@ -224,15 +267,19 @@ def unpermute(
     tokens = out_index = token_id = permuted_probs = None
     if out is not None:
         tokens, out_index, token_id, permuted_probs = _outputs(out, 4)
-    wants_tokens, wants_out_index, wants_token_id, wants_probs = output_mask
+    wants_tokens, wants_out_index, wants_token_id, wants_probs = flags(
+        "output_mask", output_mask, 4
+    )
+    drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    options = _options(mask_fill_slots, tolerate_routing_mismatch)
     try:
         if restore_shape is not None:
-            tokens_num, hidden_size = restore_shape
+            tokens_num, hidden_size = pair("restore_shape", restore_shape)
         else:
             source = tokens if tokens is not None else probs if probs is not None else routing_map
             if source is None:
                 raise ValueError("restore_shape is missing, expected (tokens_num, hidden_size)")
-            tokens_num, hidden_size = source.shape[0], permuted_tokens.shape[1]
+            tokens_num, hidden_size = shape_of(source)[0], shape_of(permuted_tokens)[1]
         if not wants_tokens:
             tokens = None
         elif tokens is None:
@@ -240,7 +287,7 @@ def unpermute(
         slots, indices = shape_of(sorted_indices), sorted_indices
         make: Any = empty
         if type(indices) is _ndarray:  # as empty() does, but once
-            indices, make = indices.dtype, _empty
+            indices, make = indices.dtype, new
         if not wants_out_index:
             out_index = None
         elif out_index is None:
@@ -273,11 +320,11 @@ def unpermute(
         drop_and_pad,
         tokens_num,
         hidden_size,
-        mask_fill_slots * _MASK_FILL_SLOTS + tolerate_routing_mismatch * _TOLERATE,
+        options,
         threads,
     )
     if _unpermute(*values) is NotImplemented:
-        rerun_with_copies(_unpermute, 4, 4, values)
+        rerun_with_copies(_unpermute, _UNPERMUTE[:4], _UNPERMUTE[4:], values)
     return tokens, out_index, token_id, permuted_probs
 
 
@@ -287,6 +334,19 @@ def _default_num_out_tokens(routing_map: Any, drop_and_pad: bool) -> int:
         raise ValueError("num_out_tokens is missing, expected E * C when drop_and_pad is set")
     set_pairs = np.count_nonzero(np.asarray(routing_map), axis=1)
     return int(set_pairs.max(initial=0)) * len(set_pairs)
+
+
+def _check_num_out_tokens(value: Any, routing_map: Any, drop_and_pad: bool) -> int:
+    """N, of which each token (with drop_and_pad: each expert) has the same part."""
+    number = whole("num_out_tokens", value)
+    share = shape_of(routing_map)[1 if drop_and_pad else 0]
+    if share and number % share:
+        symbol = "E" if drop_and_pad else "T"
+        raise ValueError(
+            f"num_out_tokens = {number}, expected a multiple of {symbol} = {share} "
+            "(from routing_map)"
+        )
+    return number
 
 
 def permute(
@@ -348,12 +408,13 @@ def permute(
     permuted_tokens = permuted_probs = sorted_indices = None
     if out is not None:
         permuted_tokens, permuted_probs, sorted_indices = _outputs(out, 3)
-    wants_tokens, wants_probs, wants_indices = output_mask
+    wants_tokens, wants_probs, wants_indices = flags("output_mask", output_mask, 3)
+    drop_and_pad = flag("drop_and_pad", drop_and_pad)
     try:
         if num_out_tokens is None:
             num_out_tokens = _default_num_out_tokens(routing_map, drop_and_pad)
-        if rows_num is None:
-            rows_num = num_out_tokens
+        num_out_tokens = _check_num_out_tokens(num_out_tokens, routing_map, drop_and_pad)
+        rows_num = num_out_tokens if rows_num is None else whole("rows_num", rows_num)
         if not wants_tokens:
             permuted_tokens = None
         elif permuted_tokens is None:
@@ -365,8 +426,8 @@ def permute(
         if not wants_indices:
             sorted_indices = None
         elif sorted_indices is None:
-            sorted_indices = np.empty(num_out_tokens, index_type(index_dtype))
-    except (AttributeError, IndexError) as error:
+            sorted_indices = new((num_out_tokens,), index_type(index_dtype))
+    except (AttributeError, IndexError, TypeError) as error:
         refuse(error, ("tokens", tokens, 2), ("routing_map", routing_map, 2))
     values = (
         tokens,
@@ -381,7 +442,7 @@ def permute(
         threads,
     )
     if _permute(*values) is NotImplemented:
-        rerun_with_copies(_permute, 3, 3, values)
+        rerun_with_copies(_permute, _PERMUTE[:3], _PERMUTE[3:], values)
     return permuted_tokens, permuted_probs, sorted_indices
 
 
@@ -394,7 +455,7 @@ def permute_grad(
     tokens_num: Optional[int] = None,
     experts_num: Optional[int] = None,
     drop_and_pad: bool = False,
-    output_mask: Sequence[bool] = (True, True),
+    output_mask: Sequence[bool] = _BOTH,
     tolerate_routing_mismatch: bool = False,
     out: Optional[tuple[Any, Any]] = None,
     threads: int = 0,
@@ -441,8 +502,14 @@ def permute_grad(
     tokens_grad = probs_grad = None
     if out is not None:
         tokens_grad, probs_grad = _outputs(out, 2)
-    wants_tokens_grad, wants_probs_grad = output_mask
+    wants_tokens_grad, wants_probs_grad = flags("output_mask", output_mask, 2)
+    drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    options = _options(False, tolerate_routing_mismatch)
     try:
+        if tokens_num is not None:
+            tokens_num = whole("tokens_num", tokens_num)
+        if experts_num is not None:
+            experts_num = whole("experts_num", experts_num)
         if routing_map is not None:
             tokens_num = shape_of(routing_map)[0] if tokens_num is None else tokens_num
             experts_num = shape_of(routing_map)[1] if experts_num is None else experts_num
@@ -481,9 +548,9 @@ def permute_grad(
         drop_and_pad,
         tokens_num,
         1 if experts_num is None else experts_num,
-        tolerate_routing_mismatch * _TOLERATE,
+        options,
         threads,
     )
     if _permute_grad(*values) is NotImplemented:
-        rerun_with_copies(_permute_grad, 4, 2, values)
+        rerun_with_copies(_permute_grad, _PERMUTE_GRAD[:4], _PERMUTE_GRAD[4:], values)
     return tokens_grad, probs_grad

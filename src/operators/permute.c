@@ -1,368 +1,326 @@
 /* permute.c - tokens to experts: check, assign rows, move.
  *
- * Rows are assigned from the routing map alone. Then each token's row is read once and copied to
- * all its rows. */
-#include "formats.h"
-#include "overlap.h"
-#include "run.h"
-#include "slots.h"
+ * Rows are assigned from the routing map or the expert ids alone. Then each token's row is read
+ * once and copied to all its rows. */
+#include "arguments.h"
+#include "routing/expert_ids.h"
+#include "routing/map_rows.h"
+#include "routing/slots.h"
 #include "status.h"
 
 #include <inttypes.h>
 
+#define IN(field, letters, types)  INPUT(moetoken_permute_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_permute_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
+enum {
+    TOKENS,
+    EXPERT_IDS,
+    ROUTING_MAP,
+    PROBS,
+    WEIGHTS,
+    PERMUTED_TOKENS,
+    PERMUTED_PROBS,
+    SORTED_INDICES,
+    SOURCE_SLOTS,
+    ROWS_PER_EXPERT,
+    ARGUMENTS
+};
+
+static const struct moetoken_argument arguments[ARGUMENTS] = {
+    [TOKENS] = {IN(tokens, "TH", MOETOKEN_TOKEN_LIKE),
+                .required = {FACT_BY_MAP, FACT(PERMUTED_TOKENS)}, .read = {FACT(PERMUTED_TOKENS)}},
+    [EXPERT_IDS] = {IN(expert_ids, "TK", MOETOKEN_INDEX_LIKE),
+                    .required = {FACT(WEIGHTS), FACT(SOURCE_SLOTS), FACT(ROWS_PER_EXPERT)},
+                    .read = {FACT_ALWAYS}},
+    [ROUTING_MAP] = {IN(routing_map, "TE", MOETOKEN_MAP_LIKE), .required = {FACT_BY_MAP},
+                     .read = {FACT_ALWAYS}},
+    [PROBS] = {IN(probs, "TE", MOETOKEN_TOKEN_LIKE),
+               .required = {FACT(PERMUTED_PROBS) | FACT_BY_MAP}, .read = {FACT(PERMUTED_PROBS)},
+               .goes_with = FACT(TOKENS)},
+    [WEIGHTS] = {IN(weights, "TK", MOETOKEN_TOKEN_LIKE),
+                 .required = {FACT(PERMUTED_PROBS) | FACT_BY_IDS}, .read = {FACT(PERMUTED_PROBS)},
+                 .goes_with = FACT(TOKENS)},
+    [PERMUTED_TOKENS] = {OUT(permuted_tokens, "RH", MOETOKEN_TOKEN_LIKE),
+                         .same_type = FACT(TOKENS)},
+    [PERMUTED_PROBS] = {OUT(permuted_probs, "R", MOETOKEN_TOKEN_LIKE),
+                        .same_type = FACT(PROBS) | FACT(WEIGHTS)},
+    [SORTED_INDICES] = {OUT(sorted_indices, "N", MOETOKEN_INDEX_LIKE)},
+    [SOURCE_SLOTS] = {OUT(source_slots, "R", MOETOKEN_INDEX_LIKE)},
+    [ROWS_PER_EXPERT] = {OUT(rows_per_expert, "L", 1u << MOETOKEN_I64)},
+};
+/* clang-format on */
+
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_permute_args),
+    .drop_and_pad_offset = offsetof(moetoken_permute_args, drop_and_pad),
+    .flags_taken = 0,
+    .by_map = FACT(ROUTING_MAP) | FACT(PROBS),
+    .by_ids = FACT(EXPERT_IDS) | FACT(WEIGHTS) | FACT(SOURCE_SLOTS) | FACT(ROWS_PER_EXPERT),
+};
+
 struct call {
-    struct moetoken_view tokens, routing_map, probs, permuted_tokens, permuted_probs,
-        sorted_indices;
-    int64_t tokens_num, experts_num, slots_num;
-    int64_t slots_per_token; /* K, dropless */
-    int64_t capacity;        /* C, padded */
-    bool padded;
-    moetoken_options options;
+    struct moetoken_call known; /* first: what the table says of the call */
+    moetoken_permute_args args;
+    bool by_ids, padded;
+    int64_t tokens_num, slots_num;
+    struct moetoken_expert_rows rows;    /* by expert ids */
+    struct moetoken_routing routing;     /* the columns of the slots, for their weights */
+    const struct moetoken_view *weights; /* probs [T,E] or weights [T,K]; NULL: none */
 
     struct moetoken_slots slots;
-    int64_t *token_of_row; /* [R], padded, in the slots' scratch memory */
-    int64_t rows_used;     /* rows [rows_used, R) belong to no slot */
+    int64_t rows_used; /* rows that some slot fills; without capacity the first ones */
     struct moetoken_run run;
 };
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static moetoken_status check_presence(const moetoken_permute_args *args)
+static moetoken_status refuse_number(const char *name, int64_t value, const char *spelling)
 {
-    const char *missing = NULL;
-    if (args->tokens == NULL)
-        missing = "tokens is NULL";
-    else if (args->routing_map == NULL)
-        missing = "routing_map is NULL";
-    else if (args->permuted_probs && args->probs == NULL)
-        missing = "probs is NULL, expected a tensor as permuted_probs is given";
-    else if (!args->permuted_tokens && !args->permuted_probs && !args->sorted_indices)
-        missing = "permuted_tokens, permuted_probs and sorted_indices are NULL, expected at least "
-                  "one output";
-    return missing ? moetoken_fail(MOETOKEN_ERR_NULL, "%s", missing) : MOETOKEN_OK;
+    if (value == 0)
+        return MOETOKEN_OK;
+    return moetoken_fail(MOETOKEN_ERR_OPTION, "%s = %" PRId64 ", expected 0 with a routing by %s",
+                         name, value, spelling);
 }
 
-static moetoken_status make_views(const moetoken_permute_args *args, bool need_data,
-                                  struct call *call)
+/* Numbers of the other spelling must be zero, as tensors of it must be NULL. */
+static moetoken_status check_numbers(const struct call *call)
 {
-    const struct moetoken_argument arguments[] = {
-        {args->tokens, &call->tokens, "tokens", 2, MOETOKEN_TOKEN_LIKE,
-         need_data && args->permuted_tokens},
-        {args->routing_map, &call->routing_map, "routing_map", 2, MOETOKEN_MAP_LIKE, need_data},
-        {args->probs, &call->probs, "probs", 2, MOETOKEN_TOKEN_LIKE,
-         need_data && args->permuted_probs},
-        {args->permuted_tokens, &call->permuted_tokens, "permuted_tokens", 2, MOETOKEN_TOKEN_LIKE,
-         need_data},
-        {args->permuted_probs, &call->permuted_probs, "permuted_probs", 1, MOETOKEN_TOKEN_LIKE,
-         need_data},
-        {args->sorted_indices, &call->sorted_indices, "sorted_indices", 1, MOETOKEN_INDEX_LIKE,
-         need_data},
-    };
-    return moetoken_views_make(arguments, (int)(sizeof arguments / sizeof arguments[0]));
-}
-
-static moetoken_status check_types(const struct call *call)
-{
-    moetoken_status status = moetoken_view_check_same_type(&call->permuted_tokens, &call->tokens);
+    const moetoken_permute_args *args = &call->args;
+    if (call->by_ids)
+        return refuse_number("num_out_tokens", args->num_out_tokens, "expert ids");
+    moetoken_status status = refuse_number("experts_num", args->experts_num, "map");
     if (status == MOETOKEN_OK)
-        status = moetoken_view_check_probs_type(&call->probs, &call->tokens);
+        status = refuse_number("expert_begin", args->expert_begin, "map");
     if (status == MOETOKEN_OK)
-        status = moetoken_view_check_same_type(&call->permuted_probs, &call->probs);
+        status = refuse_number("expert_end", args->expert_end, "map");
+    if (status == MOETOKEN_OK)
+        status = refuse_number("capacity", args->capacity, "map");
     return status;
 }
 
-/* K or C, and with it N. */
-static moetoken_status count_slots(int64_t num_out_tokens, struct call *call)
+/* By map: K or C, and with it N. */
+static moetoken_status count_slots(struct call *call)
 {
+    int64_t num_out_tokens = call->args.num_out_tokens;
+    int64_t tokens = call->known.view[TOKENS].shape[0];
+    int64_t experts = call->known.view[ROUTING_MAP].shape[1];
+    int64_t groups = call->padded ? experts : tokens;
+    int64_t per_group = groups ? num_out_tokens / groups : 0;
     if (num_out_tokens < 0)
         return moetoken_fail(MOETOKEN_ERR_SHAPE,
                              "num_out_tokens = %" PRId64 ", expected at least 0", num_out_tokens);
-    int64_t groups = call->padded ? call->experts_num : call->tokens_num;
-    int64_t per_group = groups ? num_out_tokens / groups : 0;
-    call->slots_num = per_group * groups;
-    if (!call->padded) {
-        call->slots_per_token = per_group;
-        return MOETOKEN_OK;
-    }
-    call->capacity = per_group;
-    if (per_group > call->tokens_num)
+    if (call->padded && per_group > tokens)
         return moetoken_fail(MOETOKEN_ERR_SHAPE,
                              "the capacity C = num_out_tokens / E = %" PRId64 " / %" PRId64
                              " = %" PRId64 " is more than T = %" PRId64,
-                             num_out_tokens, groups, per_group, call->tokens_num);
-    return MOETOKEN_OK;
+                             num_out_tokens, groups, per_group, tokens);
+    call->routing.slots_per_token = call->padded ? 0 : per_group;
+    call->routing.capacity = call->padded ? per_group : 0;
+    return moetoken_call_set_size(&call->known, 'N', per_group * groups, "num_out_tokens");
 }
 
-static moetoken_status check_rows_num(const struct moetoken_view *view, const struct call *call)
+/* By expert ids: E', and R where there is a capacity. */
+static moetoken_status count_experts(struct call *call)
 {
-    int64_t rows = view->shape[0], slots = call->slots_num;
-    if (!view->given || (call->padded ? rows == slots : rows <= slots))
+    const moetoken_permute_args *args = &call->args;
+    int64_t experts = args->experts_num, begin = args->expert_begin, end = args->expert_end, rows;
+    moetoken_status status = moetoken_call_set_size(&call->known, 'E', experts, "experts_num");
+    if (status != MOETOKEN_OK)
+        return status;
+    if (begin == 0 && end == 0)
+        end = experts;
+    if (begin < 0 || begin > end || end > experts)
+        return moetoken_fail(MOETOKEN_ERR_SHAPE,
+                             "expert_begin = %" PRId64 " and expert_end = %" PRId64
+                             ", expected 0 <= expert_begin <= expert_end <= experts_num = %" PRId64,
+                             begin, end, experts);
+    call->rows = (struct moetoken_expert_rows){experts, begin, end, args->capacity, INT64_MAX};
+    status = moetoken_call_set_size(&call->known, 'L', end - begin, "expert_end - expert_begin");
+    if (status != MOETOKEN_OK || args->capacity == 0)
+        return status;
+    if (args->capacity < 0)
+        return moetoken_fail(MOETOKEN_ERR_SHAPE, "capacity = %" PRId64 ", expected at least 0",
+                             args->capacity);
+    if (__builtin_mul_overflow(end - begin, args->capacity, &rows))
+        return moetoken_fail(MOETOKEN_ERR_OVERFLOW,
+                             "E' * capacity = %" PRId64 " * %" PRId64 " is more than 2^63 - 1 rows",
+                             end - begin, args->capacity);
+    return moetoken_call_set_size(&call->known, 'R', rows, "capacity");
+}
+
+/* By map: R against N. */
+static moetoken_status check_rows_num(const struct call *call)
+{
+    const struct moetoken_size *rows = &call->known.size['R' - 'A'];
+    int64_t slots = call->slots_num;
+    if (call->by_ids || rows->source == NULL ||
+        (call->padded ? rows->value == slots : rows->value <= slots))
         return MOETOKEN_OK;
     return moetoken_fail(MOETOKEN_ERR_SHAPE,
                          "%s has R = %" PRId64 " rows, expected %s N = %" PRId64 " slots",
-                         view->name, rows, call->padded ? "exactly" : "at most", slots);
+                         rows->source, rows->value, call->padded ? "exactly" : "at most", slots);
 }
 
-static moetoken_status check_shapes(const struct call *call)
+static moetoken_status check_sizes(struct call *call)
 {
-    int64_t rows = call->permuted_tokens.shape[0];
-    bool both = call->permuted_tokens.given && call->permuted_probs.given;
-    const struct moetoken_view absent = {0};
-    const struct moetoken_size_check checks[] = {
-        {&call->routing_map, 0, call->tokens_num, "T", "tokens"},
-        {&call->probs, 0, call->tokens_num, "T", "tokens"},
-        {&call->probs, 1, call->experts_num, "E", "routing_map"},
-        {&call->permuted_tokens, 1, call->tokens.shape[1], "H", "tokens"},
-        {both ? &call->permuted_probs : &absent, 0, rows, "R", "permuted_tokens"},
-        {&call->sorted_indices, 0, call->slots_num, "N", "num_out_tokens"},
-    };
-    moetoken_status status = moetoken_check_sizes(checks, (int)(sizeof checks / sizeof checks[0]));
+    struct moetoken_call *known = &call->known;
+    moetoken_status status = call->by_ids ? count_experts(call) : count_slots(call);
+    if (status == MOETOKEN_OK && call->by_ids) {
+        const struct moetoken_view *ids = &known->view[EXPERT_IDS];
+        status = moetoken_call_set_size(known, 'N', ids->shape[0] * ids->shape[1], "expert_ids");
+    }
     if (status == MOETOKEN_OK)
-        status = check_rows_num(&call->permuted_tokens, call);
+        status = moetoken_call_check_sizes(known);
+    if (status != MOETOKEN_OK)
+        return status;
+    call->tokens_num = moetoken_call_size(known, 'T');
+    call->slots_num = moetoken_call_size(known, 'N');
+    return check_rows_num(call);
+}
+
+static void describe_rows(struct call *call)
+{
+    const struct moetoken_call *known = &call->known;
+    if (moetoken_call_knows_size(known, 'R'))
+        call->rows.rows_num = moetoken_call_size(known, 'R');
+    if (moetoken_call_given(known, PERMUTED_PROBS))
+        call->weights = &known->view[call->by_ids ? WEIGHTS : PROBS];
+    call->routing.map = &known->view[ROUTING_MAP];
+    call->routing.columns = call->weights == NULL ? MOETOKEN_NO_COLUMNS
+                            : call->by_ids        ? MOETOKEN_COLUMNS_COUNTED
+                            : call->padded        ? MOETOKEN_COLUMNS_OF_ROW
+                                                  : MOETOKEN_COLUMNS_OF_MAP;
+}
+
+/* The index outputs of the caller's type hold what will be written to them. */
+static moetoken_status check_index_outputs(const struct call *call)
+{
+    int64_t rows = call->rows.rows_num < INT64_MAX ? call->rows.rows_num : call->slots_num;
+    int64_t indices = call->padded ? call->tokens_num : call->by_ids ? rows : call->slots_num;
+    moetoken_status status = moetoken_index_check_holds(&call->known.view[SORTED_INDICES], indices);
     if (status == MOETOKEN_OK)
-        status = check_rows_num(&call->permuted_probs, call);
-    if (status == MOETOKEN_OK)
-        status = moetoken_index_check_holds(&call->sorted_indices,
-                                            call->padded ? call->tokens_num : call->slots_num);
+        status = moetoken_index_check_holds(&call->known.view[SOURCE_SLOTS], call->slots_num);
     return status;
-}
-
-static moetoken_status check_outputs(const struct call *call)
-{
-    const struct moetoken_view *outputs[] = {&call->permuted_tokens, &call->permuted_probs,
-                                             &call->sorted_indices};
-    const struct moetoken_view *inputs[] = {&call->tokens, &call->routing_map, &call->probs};
-    return moetoken_overlap_check_all(outputs, 3, inputs, 3, NULL);
 }
 
 static moetoken_status check(const moetoken_permute_args *args, const moetoken_options *options,
                              bool need_data, struct call *call)
 {
-    if (args == NULL)
-        return moetoken_fail(MOETOKEN_ERR_NULL, "args is NULL");
-    moetoken_status status = moetoken_run_check_options(options, 0, &call->options);
+    struct moetoken_call *known = &call->known;
+    moetoken_status status =
+        moetoken_call_read(known, &table, args, &call->args, options, need_data);
+    call->by_ids = (known->facts & FACT_BY_IDS) != 0;
+    call->padded = call->args.drop_and_pad;
     if (status == MOETOKEN_OK)
-        status = check_presence(args);
+        status = check_numbers(call);
     if (status == MOETOKEN_OK)
-        status = make_views(args, need_data, call);
-    if (status == MOETOKEN_OK)
-        status = check_types(call);
+        status = check_sizes(call);
     if (status != MOETOKEN_OK)
         return status;
-
-    call->tokens_num = call->tokens.shape[0];
-    call->experts_num = call->routing_map.shape[1];
-    call->padded = args->drop_and_pad;
-    status = count_slots(args->num_out_tokens, call);
+    describe_rows(call);
+    status = check_index_outputs(call);
     if (status == MOETOKEN_OK)
-        status = check_shapes(call);
-    size_t workspace_bytes; /* num_out_tokens may be anything: whether it can be done at all */
-    if (status == MOETOKEN_OK)
-        status = moetoken_workspace_size(call->tokens_num, call->slots_num, &workspace_bytes);
-    if (status == MOETOKEN_OK)
-        status = check_outputs(call);
+        status = moetoken_call_check_memory(known, call->tokens_num, call->slots_num);
     return status;
 }
 
 /* ---- assign rows ---------------------------------------------------------------------------- */
 
-/* Dropless: a slot that waits for its row holds its expert below -1, which is an unused slot. */
-static int64_t pending(int64_t expert)
+static void begin_slots(struct call *call, int64_t slots_per_token)
 {
-    return -2 - expert;
+    for (int64_t t = 0; t <= call->tokens_num; t++)
+        call->slots.start[t] = t * slots_per_token;
 }
 
-static int64_t expert_of_pending(int64_t row)
+static moetoken_status assign_by_ids(struct call *call)
 {
-    return -2 - row;
-}
-
-struct listing {
-    const struct call *call;
-    int64_t *too_many; /* the first token with more set experts than slots */
-};
-
-/* Dropless: each token's slots get its set experts, in ascending order. */
-static void list_experts(const void *context, int64_t first, int64_t end)
-{
-    const struct listing *listing = context;
-    const struct call *call = listing->call;
-    int64_t slots = call->slots_per_token;
-    for (int64_t t = first; t < end; t++) {
-        int64_t *row = call->slots.row + t * slots, count = 0, expert;
-        struct moetoken_map_walk walk = moetoken_map_walk_begin(&call->routing_map, t);
-        while ((expert = moetoken_map_walk_next(&walk)) >= 0 && count < slots)
-            row[count++] = pending(expert);
-        if (expert >= 0) {
-            moetoken_run_lower(listing->too_many, t);
-            return;
-        }
-        while (count < slots)
-            row[count++] = -1;
-    }
-}
-
-static moetoken_status fail_too_many(const struct call *call, int64_t token)
-{
-    int64_t set = moetoken_map_count_set(&call->routing_map, token);
-    return moetoken_fail(MOETOKEN_ERR_ROUTING,
-                         "routing_map[%" PRId64 "] has %" PRId64
-                         " set experts, but a token has only K = num_out_tokens / T = %" PRId64
-                         " slots",
-                         token, set, call->slots_per_token);
-}
-
-/* Dropless: the rows of experts [first, end) follow those of the experts before. next has room for
- * a number each. */
-static void assign_experts(struct call *call, int64_t first, int64_t end, int64_t *next)
-{
-    int64_t *slot = call->slots.row, slots = call->slots_num, row = call->rows_used;
-    memset(next, 0, (size_t)(end - first) * sizeof *next);
-    for (int64_t s = 0; s < slots; s++) {
-        int64_t expert = expert_of_pending(slot[s]);
-        if (expert >= first && expert < end)
-            next[expert - first]++;
-    }
-    for (int64_t e = 0; e < end - first; e++) {
-        int64_t count = next[e];
-        next[e] = row;
-        row += count;
-    }
-    for (int64_t s = 0; s < slots; s++) {
-        int64_t expert = expert_of_pending(slot[s]);
-        if (expert >= first && expert < end)
-            slot[s] = next[expert - first]++;
-    }
-    call->rows_used = row;
-}
-
-/* Dropless: no token may have more set experts than slots, nor all of them more than rows. The
- * scratch memory counts for as many experts at a time as there are slots: mostly all. */
-static moetoken_status assign_dropless(struct call *call)
-{
-    int64_t tokens = call->tokens_num, experts = call->experts_num, too_many = tokens;
-    const struct listing listing = {call, &too_many};
-    moetoken_run_map_ranges(&call->run, tokens * experts, tokens, list_experts, &listing);
-    if (too_many < tokens)
-        return fail_too_many(call, too_many);
-    for (int64_t t = 0; t <= tokens; t++)
-        call->slots.start[t] = t * call->slots_per_token;
-    for (int64_t e = 0; call->slots_num > 0 && e < experts; e += call->slots_num) {
-        int64_t left = experts - e;
-        assign_experts(call, e, left < call->slots_num ? experts : e + call->slots_num,
-                       call->slots.scratch);
-    }
-    const struct moetoken_view *outputs[] = {&call->permuted_tokens, &call->permuted_probs};
-    for (int i = 0; i < 2; i++)
-        if (outputs[i]->given && call->rows_used > outputs[i]->shape[0])
-            return moetoken_fail(MOETOKEN_ERR_ROUTING,
-                                 "routing_map has %" PRId64
-                                 " set pairs, but %s has only R = %" PRId64 " rows",
-                                 call->rows_used, outputs[i]->name, outputs[i]->shape[0]);
+    moetoken_status status = moetoken_expert_ids_to_rows(
+        &call->known.view[EXPERT_IDS], &call->rows, &call->run, call->slots.row,
+        call->slots.scratch, &call->known.view[ROWS_PER_EXPERT], &call->rows_used);
+    if (status != MOETOKEN_OK)
+        return status;
+    if (call->tokens_num > 0)
+        begin_slots(call, call->known.view[EXPERT_IDS].shape[1]);
+    if (call->rows.capacity && moetoken_call_knows_size(&call->known, 'R'))
+        moetoken_named_rows_make(call->slots.row, call->slots_num, call->rows.rows_num,
+                                 call->slots.scratch, &call->slots.named);
     return MOETOKEN_OK;
 }
 
-/* Padded: takes tokens for experts [first, end), at most as many as a mask holds: those that are
- * set or those that are not, in ascending order, until each expert has C. taken counts them. */
-static void take_tokens(const struct call *call, int64_t first, int64_t end, bool set,
-                        int64_t *taken)
+static moetoken_status assign_dropless(struct call *call)
 {
-    int64_t capacity = call->capacity;
-    uint64_t wanting = 0; /* bit j: expert first + j has not got C yet */
-    for (int64_t e = first; e < end; e++)
-        wanting |= (uint64_t)(taken[e - first] < capacity) << (e - first);
-    for (int64_t t = 0; t < call->tokens_num && wanting != 0; t++) {
-        uint64_t mask = moetoken_map_mask(&call->routing_map, t, first, end);
-        mask = (set ? mask : ~mask) & wanting;
-        for (; mask != 0; mask &= mask - 1) {
-            int64_t j = __builtin_ctzll(mask);
-            call->token_of_row[(first + j) * capacity + taken[j]++] = t;
-            if (taken[j] == capacity)
-                wanting ^= mask & -mask;
-        }
-    }
+    const struct moetoken_size *rows = &call->known.size['R' - 'A'];
+    moetoken_status status =
+        moetoken_map_to_rows_dropless(call->routing.map, call->routing.slots_per_token, &call->run,
+                                      &call->slots, &call->rows_used);
+    if (status != MOETOKEN_OK)
+        return status;
+    begin_slots(call, call->routing.slots_per_token);
+    if (rows->source && call->rows_used > rows->value)
+        return moetoken_fail(MOETOKEN_ERR_ROUTING,
+                             "routing_map has %" PRId64 " set pairs, but %s has only R = %" PRId64
+                             " rows",
+                             call->rows_used, rows->source, rows->value);
+    return MOETOKEN_OK;
 }
 
-static void fill_experts(const void *context, int64_t first_mask, int64_t end_mask)
+static moetoken_status assign(struct call *call)
 {
-    const struct call *call = context;
-    for (int64_t m = first_mask; m < end_mask; m++) {
-        int64_t taken[MOETOKEN_EXPERTS_PER_MASK] = {0};
-        int64_t first = m * MOETOKEN_EXPERTS_PER_MASK, end = first + MOETOKEN_EXPERTS_PER_MASK;
-        if (end > call->experts_num)
-            end = call->experts_num;
-        take_tokens(call, first, end, true, taken);
-        take_tokens(call, first, end, false, taken);
-    }
-}
-
-/* Padded: by way of the list of every row's token. */
-static moetoken_status assign_padded(struct call *call)
-{
-    int64_t experts = call->experts_num;
-    int64_t masks = experts / MOETOKEN_EXPERTS_PER_MASK + (experts % MOETOKEN_EXPERTS_PER_MASK > 0);
-    call->token_of_row = call->slots.scratch;
-    moetoken_run_map_ranges(&call->run, call->tokens_num * experts, masks, fill_experts, call);
+    if (call->by_ids)
+        return assign_by_ids(call);
+    if (!call->padded)
+        return assign_dropless(call);
+    moetoken_map_to_rows_padded(call->routing.map, call->routing.capacity, &call->run,
+                                &call->slots);
     call->rows_used = call->slots_num;
-    const struct moetoken_view token_of_row = {
-        .name = "token_of_row",
-        .data = call->slots.scratch,
-        .type = MOETOKEN_I64,
-        .size = sizeof(int64_t),
-        .shape = {call->slots_num, 1},
-        .stride = {sizeof(int64_t), 0},
-        .given = true,
-    };
-    const struct moetoken_routing routing = {
-        .token = &token_of_row,
-        .tokens_num = call->tokens_num,
-        .slots_num = call->slots_num,
-        .rows_num = call->slots_num,
-        .padded = true,
-    };
-    return moetoken_slots_build(&routing, &call->run, &call->slots);
+    return MOETOKEN_OK;
 }
 
 /* ---- move ----------------------------------------------------------------------------------- */
 
-static void copy_prob(const struct call *call, int64_t token, int64_t expert, int64_t row)
+static void write_weights_and_indices(const struct call *call, int64_t token)
 {
-    moetoken_element_copy(moetoken_view_at(&call->permuted_probs, row, 0),
-                          moetoken_view_at(&call->probs, token, expert), call->probs.size);
-}
-
-static void write_probs_and_indices(const struct call *call, int64_t token)
-{
-    struct moetoken_map_walk walk = moetoken_map_walk_begin(&call->routing_map, token);
+    const struct moetoken_view *view = call->known.view, *weights = call->weights;
+    struct moetoken_column_walk walk = moetoken_column_walk_begin(&call->routing, token);
     for (int64_t s = call->slots.start[token]; s < call->slots.start[token + 1]; s++) {
         int64_t row = call->slots.row[s];
-        if (call->sorted_indices.given && call->padded)
-            moetoken_index_store(&call->sorted_indices, row, token);
-        else if (call->sorted_indices.given)
-            moetoken_index_store(&call->sorted_indices, s, row);
-        if (!call->permuted_probs.given || row < 0)
+        if (view[SORTED_INDICES].given)
+            moetoken_index_store(&view[SORTED_INDICES], call->padded ? row : s,
+                                 call->padded ? token : row);
+        int64_t column = row < 0 && !call->by_ids ? -1 : moetoken_column_walk_next(&walk, row);
+        if (row < 0)
             continue;
-        copy_prob(call, token, call->padded ? row / call->capacity : moetoken_map_walk_next(&walk),
-                  row);
+        if (view[SOURCE_SLOTS].given)
+            moetoken_index_store(&view[SOURCE_SLOTS], row, s);
+        if (weights && column >= 0)
+            moetoken_element_copy(moetoken_view_at(&view[PERMUTED_PROBS], row, 0),
+                                  moetoken_view_at(weights, token, column), weights->size);
     }
 }
 
-/* Used slots come first among a dropless token's, so a token's rows are a run without -1. */
-static int64_t count_used(const struct call *call, int64_t begin, int64_t end)
+/* The rows of a token's slots from position *s on, as many as a kernel takes. */
+static int64_t gather_rows(const struct call *call, int64_t *s, int64_t end, int64_t *row)
 {
-    while (end > begin && call->slots.row[end - 1] < 0)
-        end--;
-    return end - begin;
+    int64_t count = 0;
+    for (; *s < end && count < MOETOKEN_SLOTS_PER_CALL; ++*s)
+        if (call->slots.row[*s] >= 0)
+            row[count++] = call->slots.row[*s];
+    return count;
 }
 
 static void copy_token(const struct call *call, int64_t token)
 {
-    const struct moetoken_view *in = &call->tokens, *out = &call->permuted_tokens;
-    int64_t begin = call->slots.start[token];
-    int64_t left = count_used(call, begin, call->slots.start[token + 1]);
+    const struct moetoken_view *in = &call->known.view[TOKENS];
+    const struct moetoken_view *out = &call->known.view[PERMUTED_TOKENS];
+    moetoken_rows_fn *copy_rows = moetoken_row_kernels_copy(&call->run.kernels, in->size);
+    int64_t row[MOETOKEN_SLOTS_PER_CALL];
     struct moetoken_rows rows = {
         .length = in->shape[1],
-        .row = call->slots.row + begin,
+        .row = row,
         .token_in = moetoken_view_at(in, token, 0),
         .token_stride = in->stride[1],
         .out = out->data,
@@ -370,11 +328,9 @@ static void copy_token(const struct call *call, int64_t token)
         .out_stride = out->stride[1],
         .streaming = call->run.streaming,
     };
-    while (left > 0) {
-        rows.count = left < MOETOKEN_SLOTS_PER_CALL ? left : MOETOKEN_SLOTS_PER_CALL;
-        moetoken_row_kernels_copy(&call->run.kernels, in->size)(&rows);
-        rows.row += rows.count;
-        left -= rows.count;
+    for (int64_t s = call->slots.start[token]; s < call->slots.start[token + 1];) {
+        rows.count = gather_rows(call, &s, call->slots.start[token + 1], row);
+        copy_rows(&rows);
     }
 }
 
@@ -382,40 +338,39 @@ static void move_tokens(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
     for (int64_t t = first; t < end; t++) {
-        write_probs_and_indices(call, t);
-        if (call->permuted_tokens.given)
+        write_weights_and_indices(call, t);
+        if (call->known.view[PERMUTED_TOKENS].given)
             copy_token(call, t);
     }
 }
 
-static void zero_unused_rows(const void *context, int64_t first, int64_t end)
+static bool is_filled(const struct call *call, int64_t row)
 {
-    const struct call *call = context;
-    for (int64_t r = call->rows_used + first; r < call->rows_used + end; r++) {
-        if (call->permuted_tokens.given)
-            moetoken_view_zero_row(&call->permuted_tokens, r);
-        if (call->permuted_probs.given)
-            moetoken_view_zero_row(&call->permuted_probs, r);
-    }
+    return call->rows.capacity ? moetoken_named_rows_has(&call->slots.named, row)
+                               : row < call->rows_used;
 }
 
-static void plan(struct call *call)
+static void empty_unused_rows(const void *context, int64_t first, int64_t end)
 {
-    const struct moetoken_view *in = &call->tokens, *out = &call->permuted_tokens;
-    const struct moetoken_view *moved[] = {in, out};
-    moetoken_run_plan(&call->options, moetoken_views_bytes(moved, 2),
-                      moetoken_views_bytes(&moved[1], 1),
-                      !out->given || (moetoken_view_is_unit(in) && moetoken_view_is_unit(out)),
-                      false, &call->run);
+    const struct call *call = context;
+    const struct moetoken_view *view = call->known.view;
+    for (int64_t r = first; r < end; r++) {
+        if (is_filled(call, r))
+            continue;
+        if (view[PERMUTED_TOKENS].given)
+            moetoken_view_zero_row(&view[PERMUTED_TOKENS], r);
+        if (view[PERMUTED_PROBS].given)
+            moetoken_view_zero_row(&view[PERMUTED_PROBS], r);
+        if (view[SOURCE_SLOTS].given)
+            moetoken_index_store(&view[SOURCE_SLOTS], r, -1);
+    }
 }
 
 static void move(struct call *call)
 {
-    const struct moetoken_view *per_row =
-        call->permuted_tokens.given ? &call->permuted_tokens : &call->permuted_probs;
-    if (per_row->given && call->rows_used < per_row->shape[0])
-        moetoken_run_ranges(&call->run, per_row->shape[0] - call->rows_used, zero_unused_rows,
-                            call);
+    const struct moetoken_size *rows = &call->known.size['R' - 'A'];
+    if (rows->source && call->rows_used < rows->value)
+        moetoken_run_ranges(&call->run, rows->value, empty_unused_rows, call);
     moetoken_run_ranges(&call->run, call->tokens_num, move_tokens, call);
 }
 
@@ -432,12 +387,14 @@ moetoken_status moetoken_permute(const moetoken_permute_args *args, const moetok
 {
     struct call call = {0};
     moetoken_status status = check(args, options, true, &call);
-    if (status != MOETOKEN_OK || call.tokens_num == 0)
+    if (status != MOETOKEN_OK || (call.tokens_num == 0 && !call.by_ids))
         return status;
-    plan(&call);
-    status = moetoken_slots_take(call.tokens_num, call.slots_num, &call.options, &call.slots);
+    moetoken_call_plan(&call.known, &call.run);
+    if (call.tokens_num > 0)
+        status =
+            moetoken_slots_take(call.tokens_num, call.slots_num, &call.known.options, &call.slots);
     if (status == MOETOKEN_OK)
-        status = call.padded ? assign_padded(&call) : assign_dropless(&call);
+        status = assign(&call);
     if (status == MOETOKEN_OK)
         move(&call);
     moetoken_slots_close(&call.slots);

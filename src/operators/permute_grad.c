@@ -1,187 +1,148 @@
 /* permute_grad.c - the gradient of permute: check, resolve, add up.
  *
  * The rows of a token's slots are added by the kernels that unpermute uses, with weights of 1; the
- * gradients of the probs go back to the pairs they came from. */
-#include "formats.h"
-#include "overlap.h"
-#include "run.h"
-#include "slots.h"
+ * gradients of the weights go back to where the weights came from. */
+#include "operators/resolve.h"
+#include "rows/formats.h"
+#include "rows/rows_sum.h"
 #include "status.h"
 
-#include <inttypes.h>
+#define IN(field, letters, types)  INPUT(moetoken_permute_grad_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_permute_grad_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
+enum {
+    PERMUTED_TOKENS_GRAD,
+    PERMUTED_PROBS_GRAD,
+    SORTED_INDICES,
+    ROUTING_MAP,
+    TOKENS_GRAD,
+    PROBS_GRAD,
+    WEIGHTS_GRAD,
+    ARGUMENTS
+};
+
+static const struct moetoken_argument arguments[ARGUMENTS] = {
+    [PERMUTED_TOKENS_GRAD] = {IN(permuted_tokens_grad, "RH", MOETOKEN_TOKEN_LIKE),
+                              .required = {FACT(TOKENS_GRAD)}, .read = {FACT(TOKENS_GRAD)}},
+    [PERMUTED_PROBS_GRAD] = {IN(permuted_probs_grad, "R", MOETOKEN_TOKEN_LIKE),
+                             .required = {FACT(PROBS_GRAD), FACT(WEIGHTS_GRAD)},
+                             .read = {FACT(PROBS_GRAD), FACT(WEIGHTS_GRAD)},
+                             .goes_with = FACT(PERMUTED_TOKENS_GRAD)},
+    [SORTED_INDICES] = {IN(sorted_indices, "N", MOETOKEN_INDEX_LIKE), .required = {FACT_ALWAYS},
+                        .read = {FACT_ALWAYS}},
+    [ROUTING_MAP] = {IN(routing_map, "TE", MOETOKEN_MAP_LIKE),
+                     .required = {FACT(PROBS_GRAD) | FACT_DROPLESS},
+                     .read = {FACT(PROBS_GRAD) | FACT_DROPLESS}},
+    [TOKENS_GRAD] = {OUT(tokens_grad, "TH", MOETOKEN_TOKEN_LIKE),
+                     .same_type = FACT(PERMUTED_TOKENS_GRAD)},
+    [PROBS_GRAD] = {OUT(probs_grad, "TE", MOETOKEN_TOKEN_LIKE),
+                    .same_type = FACT(PERMUTED_PROBS_GRAD)},
+    [WEIGHTS_GRAD] = {OUT(weights_grad, "TK", MOETOKEN_TOKEN_LIKE),
+                      .same_type = FACT(PERMUTED_PROBS_GRAD)},
+};
+/* clang-format on */
+
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_permute_grad_args),
+    .drop_and_pad_offset = offsetof(moetoken_permute_grad_args, drop_and_pad),
+    .flags_taken = MOETOKEN_TOLERATE_ROUTING_MISMATCH,
+    .by_map = FACT(PROBS_GRAD) | FACT(ROUTING_MAP),
+    .by_ids = FACT(WEIGHTS_GRAD),
+};
 
 struct call {
-    struct moetoken_view permuted_tokens_grad, permuted_probs_grad, sorted_indices, routing_map,
-        tokens_grad, probs_grad;
+    struct moetoken_call known; /* first: what the table says of the call */
+    moetoken_permute_grad_args args;
     struct moetoken_routing routing;
-    moetoken_options options;
+    const struct moetoken_view *weights_grad; /* probs_grad [T,E], weights_grad [T,K], or NULL */
 
     struct moetoken_slots slots;
-    double *weight; /* [N] by token, in the slots' scratch memory: 1, or 0 for unused slots */
     struct moetoken_run run;
 };
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static moetoken_status check_presence(const moetoken_permute_grad_args *args)
+static moetoken_status check_sizes(struct call *call)
 {
-    const char *missing = NULL;
-    if (args->sorted_indices == NULL)
-        missing = "sorted_indices is NULL";
-    else if (args->tokens_grad == NULL && args->probs_grad == NULL)
-        missing = "tokens_grad and probs_grad are NULL, expected at least one output";
-    else if (args->tokens_grad && args->permuted_tokens_grad == NULL)
-        missing = "permuted_tokens_grad is NULL, expected a tensor as tokens_grad is given";
-    else if (args->probs_grad && args->permuted_probs_grad == NULL)
-        missing = "permuted_probs_grad is NULL, expected a tensor as probs_grad is given";
-    else if (args->probs_grad && !args->drop_and_pad && args->routing_map == NULL)
-        missing = "routing_map is NULL, expected a tensor as probs_grad is given";
-    return missing ? moetoken_fail(MOETOKEN_ERR_NULL, "%s", missing) : MOETOKEN_OK;
-}
-
-static moetoken_status make_views(const moetoken_permute_grad_args *args, bool need_data,
-                                  struct call *call)
-{
-    bool with_tokens = args->tokens_grad != NULL, with_probs = args->probs_grad != NULL;
-    const struct moetoken_argument arguments[] = {
-        {args->permuted_tokens_grad, &call->permuted_tokens_grad, "permuted_tokens_grad", 2,
-         MOETOKEN_TOKEN_LIKE, need_data && with_tokens},
-        {args->permuted_probs_grad, &call->permuted_probs_grad, "permuted_probs_grad", 1,
-         MOETOKEN_TOKEN_LIKE, need_data && with_probs},
-        {args->sorted_indices, &call->sorted_indices, "sorted_indices", 1, MOETOKEN_INDEX_LIKE,
-         need_data},
-        {args->routing_map, &call->routing_map, "routing_map", 2, MOETOKEN_MAP_LIKE,
-         need_data && with_probs && !args->drop_and_pad},
-        {args->tokens_grad, &call->tokens_grad, "tokens_grad", 2, MOETOKEN_TOKEN_LIKE, need_data},
-        {args->probs_grad, &call->probs_grad, "probs_grad", 2, MOETOKEN_TOKEN_LIKE, need_data},
-    };
-    return moetoken_views_make(arguments, (int)(sizeof arguments / sizeof arguments[0]));
-}
-
-static moetoken_status check_types(const struct call *call)
-{
-    const struct moetoken_view *tokens =
-        call->permuted_tokens_grad.given ? &call->permuted_tokens_grad : NULL;
-    moetoken_status status = MOETOKEN_OK;
-    if (tokens)
-        status = moetoken_view_check_same_type(&call->tokens_grad, tokens);
-    if (tokens && status == MOETOKEN_OK)
-        status = moetoken_view_check_probs_type(&call->permuted_probs_grad, tokens);
-    if (status == MOETOKEN_OK && call->probs_grad.given)
-        status = moetoken_view_check_same_type(&call->probs_grad, &call->permuted_probs_grad);
+    struct moetoken_call *known = &call->known;
+    moetoken_status status =
+        moetoken_call_set_size(known, 'T', call->args.tokens_num, "tokens_num");
+    if (status == MOETOKEN_OK)
+        status = moetoken_call_set_size(known, 'E', call->args.experts_num, "experts_num");
+    if (status == MOETOKEN_OK)
+        status = moetoken_call_check_sizes(known);
+    if (status == MOETOKEN_OK)
+        status = moetoken_call_check_slots(known);
     return status;
-}
-
-static moetoken_status check_shapes(const struct call *call)
-{
-    const struct moetoken_routing *routing = &call->routing;
-    const struct moetoken_size_check checks[] = {
-        {&call->permuted_probs_grad, 0, routing->rows_num, "R", "permuted_tokens_grad"},
-        {&call->routing_map, 0, routing->tokens_num, "T", "tokens_num"},
-        {&call->routing_map, 1, routing->experts_num, "E", "experts_num"},
-        {&call->tokens_grad, 0, routing->tokens_num, "T", "tokens_num"},
-        {&call->tokens_grad, 1, call->permuted_tokens_grad.shape[1], "H", "permuted_tokens_grad"},
-        {&call->probs_grad, 0, routing->tokens_num, "T", "tokens_num"},
-        {&call->probs_grad, 1, routing->experts_num, "E", "experts_num"},
-    };
-    if (routing->tokens_num < 0 || routing->experts_num < 0)
-        return moetoken_fail(MOETOKEN_ERR_SHAPE,
-                             "tokens_num = %" PRId64 " and experts_num = %" PRId64
-                             ", expected at least 0",
-                             routing->tokens_num, routing->experts_num);
-    return moetoken_check_sizes(checks, (int)(sizeof checks / sizeof checks[0]));
-}
-
-static moetoken_status check_outputs(const struct call *call)
-{
-    const struct moetoken_view *outputs[] = {&call->tokens_grad, &call->probs_grad};
-    const struct moetoken_view *inputs[] = {&call->permuted_tokens_grad, &call->permuted_probs_grad,
-                                            &call->sorted_indices, &call->routing_map};
-    return moetoken_overlap_check_all(outputs, 2, inputs, 4, NULL);
 }
 
 static moetoken_status check(const moetoken_permute_grad_args *args,
                              const moetoken_options *options, bool need_data, struct call *call)
 {
-    if (args == NULL)
-        return moetoken_fail(MOETOKEN_ERR_NULL, "args is NULL");
+    const struct moetoken_routing_arguments routing = {SORTED_INDICES, -1, ROUTING_MAP, PROBS_GRAD,
+                                                       WEIGHTS_GRAD};
     moetoken_status status =
-        moetoken_run_check_options(options, MOETOKEN_TOLERATE_ROUTING_MISMATCH, &call->options);
+        moetoken_call_read(&call->known, &table, args, &call->args, options, need_data);
     if (status == MOETOKEN_OK)
-        status = check_presence(args);
-    if (status == MOETOKEN_OK)
-        status = make_views(args, need_data, call);
-    if (status == MOETOKEN_OK)
-        status = check_types(call);
+        status = check_sizes(call);
     if (status != MOETOKEN_OK)
         return status;
-
-    const struct moetoken_view *per_row =
-        call->permuted_tokens_grad.given ? &call->permuted_tokens_grad : &call->permuted_probs_grad;
-    call->routing = (struct moetoken_routing){
-        .row = args->drop_and_pad ? NULL : &call->sorted_indices,
-        .token = args->drop_and_pad ? &call->sorted_indices : NULL,
-        .map = &call->routing_map,
-        .tokens_num = args->tokens_num,
-        .slots_num = call->sorted_indices.shape[0],
-        .rows_num = per_row->shape[0],
-        .experts_num = args->experts_num,
-        .with_experts = call->probs_grad.given,
-        .padded = args->drop_and_pad,
-        .tolerate_mismatch = (call->options.flags & MOETOKEN_TOLERATE_ROUTING_MISMATCH) != 0,
-    };
-    status = check_shapes(call);
-    if (status == MOETOKEN_OK)
-        status = moetoken_routing_check(&call->routing);
-    if (status == MOETOKEN_OK)
-        status = check_outputs(call);
-    return status;
+    call->weights_grad = moetoken_either_given(&call->known, PROBS_GRAD, WEIGHTS_GRAD);
+    return moetoken_resolve_routing(&call->known, &routing, false, &call->routing);
 }
 
-/* ---- probs ---------------------------------------------------------------------------------- */
+/* ---- weights -------------------------------------------------------------------------------- */
 
-/* Slots of one pair are neighbours: dropless slots have an expert each, and padded slots come in
+/* Slots of one column are neighbours: dropless slots have a column each, and padded slots come in
  * the order of their rows, which is that of experts. */
-static void scatter_probs(const struct call *call, int64_t token)
+static void scatter_weights_grad(const struct call *call, int64_t token)
 {
-    struct moetoken_expert_walk walk = moetoken_expert_walk_begin(&call->routing, token);
-    int type = (int)call->probs_grad.type;
-    int64_t expert = -1;
+    const struct moetoken_view *from = &call->known.view[PERMUTED_PROBS_GRAD];
+    struct moetoken_column_walk walk = moetoken_column_walk_begin(&call->routing, token);
+    int type = (int)from->type;
+    int64_t column = -1;
     double sum = 0;
-    moetoken_view_zero_row(&call->probs_grad, token);
+    moetoken_view_zero_row(call->weights_grad, token);
     for (int64_t s = call->slots.start[token]; s < call->slots.start[token + 1]; s++) {
-        int64_t row = call->slots.row[s], next = moetoken_expert_walk_next(&walk, row);
+        int64_t row = call->slots.row[s], next = moetoken_column_walk_next(&walk, row);
         if (row < 0 || next < 0)
             continue;
-        double grad = element_load(type, moetoken_view_at(&call->permuted_probs_grad, row, 0));
-        sum = next == expert ? sum + grad : grad;
-        expert = next;
-        element_store(type, moetoken_view_at(&call->probs_grad, token, expert), sum);
+        double grad = element_load(type, moetoken_view_at(from, row, 0));
+        sum = next == column ? sum + grad : grad;
+        column = next;
+        element_store(type, moetoken_view_at(call->weights_grad, token, column), sum);
     }
 }
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-/* Weights of the token's slots, NULL when every one is used and no kernel need look. */
-static const double *weights_of(const struct call *call, int64_t begin, int64_t end)
+struct token_slots {
+    const struct call *call;
+    int64_t begin, count;
+};
+
+static bool list_rows(const void *context, int64_t *position, struct moetoken_addends *addends)
 {
-    bool all_used = true;
-    for (int64_t s = begin; s < end; s++) {
-        call->weight[s] = call->slots.row[s] < 0 ? 0 : 1;
-        all_used &= call->slots.row[s] >= 0;
-    }
-    return all_used ? NULL : call->weight + begin;
+    const struct token_slots *slots = context;
+    const struct moetoken_view *in = &slots->call->known.view[PERMUTED_TOKENS_GRAD];
+    const int64_t *row = slots->call->slots.row + slots->begin;
+    for (; *position < slots->count && !moetoken_addends_are_full(addends); ++*position)
+        if (row[*position] >= 0)
+            moetoken_addends_add(addends, moetoken_view_at(in, row[*position], 0), 1);
+    return *position < slots->count;
 }
 
 static void sum_token(const struct call *call, int64_t token)
 {
-    const struct moetoken_view *in = &call->permuted_tokens_grad, *out = &call->tokens_grad;
+    const struct moetoken_view *in = &call->known.view[PERMUTED_TOKENS_GRAD];
+    const struct moetoken_view *out = &call->known.view[TOKENS_GRAD];
     int64_t begin = call->slots.start[token], end = call->slots.start[token + 1];
+    struct token_slots slots = {call, begin, end - begin};
     struct moetoken_rows rows = {
         .length = out->shape[1],
-        .count = end - begin,
-        .row = call->slots.row + begin,
-        .weight = weights_of(call, begin, end),
         .token_out = moetoken_view_at(out, token, 0),
         .token_stride = out->stride[1],
         .in = in->data,
@@ -191,33 +152,18 @@ static void sum_token(const struct call *call, int64_t token)
         .next_count = call->routing.slots_num - end,
         .streaming = call->run.streaming,
     };
-    call->run.kernels.sum[in->type](&rows);
+    moetoken_rows_sum(call->run.kernels.sum[in->type], in->type, &rows, list_rows, &slots);
 }
 
 static void move_tokens(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
     for (int64_t t = first; t < end; t++) {
-        if (call->probs_grad.given)
-            scatter_probs(call, t);
-        if (call->tokens_grad.given)
+        if (call->weights_grad)
+            scatter_weights_grad(call, t);
+        if (call->known.view[TOKENS_GRAD].given)
             sum_token(call, t);
     }
-}
-
-static void plan(struct call *call)
-{
-    const struct moetoken_view *in = &call->permuted_tokens_grad, *out = &call->tokens_grad;
-    const struct moetoken_view *moved[] = {in, out};
-    bool unit = !out->given || (moetoken_view_is_unit(in) && moetoken_view_is_unit(out));
-    moetoken_run_plan(&call->options, moetoken_views_bytes(moved, 2),
-                      moetoken_views_bytes(&moved[1], 1), unit, false, &call->run);
-}
-
-static void move(struct call *call)
-{
-    call->weight = call->slots.scratch;
-    moetoken_run_ranges(&call->run, call->routing.tokens_num, move_tokens, call);
 }
 
 /* ---- the operator --------------------------------------------------------------------------- */
@@ -236,10 +182,10 @@ moetoken_status moetoken_permute_grad(const moetoken_permute_grad_args *args,
     moetoken_status status = check(args, options, true, &call);
     if (status != MOETOKEN_OK)
         return status;
-    plan(&call);
-    status = moetoken_slots_open(&call.routing, &call.options, &call.run, &call.slots);
+    moetoken_call_plan(&call.known, &call.run);
+    status = moetoken_slots_open(&call.routing, &call.known.options, &call.run, &call.slots);
     if (status == MOETOKEN_OK)
-        move(&call);
+        moetoken_run_ranges(&call.run, call.routing.tokens_num, move_tokens, &call);
     moetoken_slots_close(&call.slots);
     return status;
 }

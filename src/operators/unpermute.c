@@ -1,21 +1,80 @@
 /* unpermute.c - the weighted combine: check, resolve, add up.
  *
  * One token at a time: the weights of its slots are looked up once, then a kernel adds the rows of
- * all its slots in one pass over the token's row. */
-#include "formats.h"
-#include "overlap.h"
-#include "run.h"
-#include "slots.h"
+ * all its slots, and the residual and bias rows with them, in one pass over the token's row. */
+#include "operators/resolve.h"
+#include "routing/expert_ids.h"
+#include "rows/formats.h"
+#include "rows/rows_sum.h"
 #include "status.h"
 
-#include <inttypes.h>
+#define IN(field, letters, types)  INPUT(moetoken_unpermute_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_unpermute_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
+enum {
+    PERMUTED_TOKENS,
+    SORTED_INDICES,
+    UNPERMUTED_TOKENS,
+    PROBS,
+    ROUTING_MAP,
+    WEIGHTS,
+    EXPERT_IDS,
+    RESIDUAL,
+    RESIDUAL2,
+    EXPERT_BIAS,
+    OUT_INDEX,
+    PERMUTE_TOKEN_ID,
+    PERMUTED_PROBS,
+    ARGUMENTS
+};
+
+static const struct moetoken_argument arguments[ARGUMENTS] = {
+    [PERMUTED_TOKENS] = {IN(permuted_tokens, "RH", MOETOKEN_TOKEN_LIKE), .required = {FACT_ALWAYS},
+                         .read = {FACT(UNPERMUTED_TOKENS)}},
+    [SORTED_INDICES] = {IN(sorted_indices, "N", MOETOKEN_INDEX_LIKE), .required = {FACT_ALWAYS},
+                        .read = {FACT_ALWAYS}},
+    [UNPERMUTED_TOKENS] = {OUT(unpermuted_tokens, "TH", MOETOKEN_TOKEN_LIKE),
+                           .same_type = FACT(PERMUTED_TOKENS)},
+    [PROBS] = {IN(probs, "TE", MOETOKEN_TOKEN_LIKE), .read = {FACT_ALWAYS},
+               .goes_with = FACT(PERMUTED_TOKENS)},
+    [ROUTING_MAP] = {IN(routing_map, "TE", MOETOKEN_MAP_LIKE),
+                     .required = {FACT(PROBS), FACT_MASKED}, .read = {FACT(PROBS), FACT_MASKED}},
+    [WEIGHTS] = {IN(weights, "TK", MOETOKEN_TOKEN_LIKE), .read = {FACT_ALWAYS},
+                 .goes_with = FACT(PERMUTED_TOKENS)},
+    [EXPERT_IDS] = {IN(expert_ids, "TK", MOETOKEN_INDEX_LIKE), .required = {FACT(EXPERT_BIAS)},
+                    .read = {FACT(EXPERT_BIAS) | FACT(UNPERMUTED_TOKENS)}},
+    [RESIDUAL] = {IN(residual, "TH", MOETOKEN_TOKEN_LIKE), .required = {FACT(RESIDUAL2)},
+                  .read = {FACT(UNPERMUTED_TOKENS)}, .same_type = FACT(PERMUTED_TOKENS)},
+    [RESIDUAL2] = {IN(residual2, "TH", MOETOKEN_TOKEN_LIKE), .read = {FACT(UNPERMUTED_TOKENS)},
+                   .same_type = FACT(PERMUTED_TOKENS)},
+    [EXPERT_BIAS] = {IN(expert_bias, "EH", MOETOKEN_TOKEN_LIKE), .read = {FACT(UNPERMUTED_TOKENS)},
+                     .same_type = FACT(PERMUTED_TOKENS)},
+    [OUT_INDEX] = {OUT(out_index, "N", MOETOKEN_INDEX_LIKE)},
+    [PERMUTE_TOKEN_ID] = {OUT(permute_token_id, "N", MOETOKEN_INDEX_LIKE)},
+    [PERMUTED_PROBS] = {OUT(permuted_probs, "N", MOETOKEN_TOKEN_LIKE),
+                        .same_type = FACT(PROBS) | FACT(WEIGHTS),
+                        .goes_with = FACT(PERMUTED_TOKENS)},
+};
+/* clang-format on */
+
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_unpermute_args),
+    .drop_and_pad_offset = offsetof(moetoken_unpermute_args, drop_and_pad),
+    .flags_taken =
+        MOETOKEN_MASK_FILL_SLOTS | MOETOKEN_TOLERATE_ROUTING_MISMATCH | MOETOKEN_REPEATED_ROWS,
+    .by_map = FACT(PROBS) | FACT(ROUTING_MAP),
+    .by_ids = FACT(WEIGHTS) | FACT(EXPERT_IDS) | FACT(EXPERT_BIAS),
+};
 
 struct call {
-    struct moetoken_view permuted_tokens, sorted_indices, routing_map, probs, unpermuted_tokens,
-        out_index, permute_token_id, permuted_probs;
+    struct moetoken_call known; /* first: what the table says of the call */
+    moetoken_unpermute_args args;
     struct moetoken_routing routing;
+    const struct moetoken_view *weights; /* probs [T,E] or weights [T,K]; NULL: all weights are 1 */
     bool mask_fill_slots;
-    moetoken_options options;
 
     struct moetoken_slots slots;
     double *weight; /* [N] by token, in the slots' scratch memory */
@@ -24,239 +83,200 @@ struct call {
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static moetoken_status check_presence(const moetoken_unpermute_args *args, uint32_t flags)
+static moetoken_status check_sizes(struct call *call)
 {
-    const char *missing = NULL;
-    if (args->permuted_tokens == NULL)
-        missing = "permuted_tokens is NULL";
-    else if (args->sorted_indices == NULL)
-        missing = "sorted_indices is NULL";
-    else if (args->probs && args->routing_map == NULL)
-        missing = "routing_map is NULL, expected a tensor as probs is given";
-    else if (args->drop_and_pad && (flags & MOETOKEN_MASK_FILL_SLOTS) && args->routing_map == NULL)
-        missing = "routing_map is NULL, expected a tensor as MOETOKEN_MASK_FILL_SLOTS is set";
-    else if (!args->unpermuted_tokens && !args->out_index && !args->permute_token_id &&
-             !args->permuted_probs)
-        missing = "unpermuted_tokens, out_index, permute_token_id and permuted_probs are NULL, "
-                  "expected at least one output";
-    else if (!args->unpermuted_tokens && !args->restore_shape)
-        missing = "restore_shape is NULL, expected {T, H} as unpermuted_tokens is not given";
-    return missing ? moetoken_fail(MOETOKEN_ERR_NULL, "%s", missing) : MOETOKEN_OK;
-}
-
-static moetoken_status make_views(const moetoken_unpermute_args *args, bool need_data,
-                                  struct call *call)
-{
-    bool map_is_read = args->probs || (call->options.flags & MOETOKEN_MASK_FILL_SLOTS);
-    const struct moetoken_argument arguments[] = {
-        {args->permuted_tokens, &call->permuted_tokens, "permuted_tokens", 2, MOETOKEN_TOKEN_LIKE,
-         need_data && args->unpermuted_tokens},
-        {args->sorted_indices, &call->sorted_indices, "sorted_indices", 1, MOETOKEN_INDEX_LIKE,
-         need_data},
-        {args->routing_map, &call->routing_map, "routing_map", 2, MOETOKEN_MAP_LIKE,
-         need_data && map_is_read},
-        {args->probs, &call->probs, "probs", 2, MOETOKEN_TOKEN_LIKE, need_data},
-        {args->unpermuted_tokens, &call->unpermuted_tokens, "unpermuted_tokens", 2,
-         MOETOKEN_TOKEN_LIKE, need_data},
-        {args->out_index, &call->out_index, "out_index", 1, MOETOKEN_INDEX_LIKE, need_data},
-        {args->permute_token_id, &call->permute_token_id, "permute_token_id", 1,
-         MOETOKEN_INDEX_LIKE, need_data},
-        {args->permuted_probs, &call->permuted_probs, "permuted_probs", 1, MOETOKEN_TOKEN_LIKE,
-         need_data},
-    };
-    return moetoken_views_make(arguments, (int)(sizeof arguments / sizeof arguments[0]));
-}
-
-static moetoken_status check_types(const struct call *call)
-{
-    const struct moetoken_view *tokens = &call->permuted_tokens;
-    moetoken_status status = moetoken_view_check_same_type(&call->unpermuted_tokens, tokens);
+    struct moetoken_call *known = &call->known;
+    const int64_t *restore_shape = call->args.restore_shape;
+    moetoken_status status = MOETOKEN_OK;
+    if (!moetoken_call_given(known, UNPERMUTED_TOKENS)) {
+        if (restore_shape == NULL)
+            return moetoken_fail(MOETOKEN_ERR_NULL, "restore_shape is NULL, expected {T, H} as "
+                                                    "unpermuted_tokens is not given");
+        status = moetoken_call_set_size(known, 'T', restore_shape[0], "restore_shape[0]");
+    }
     if (status == MOETOKEN_OK)
-        status = moetoken_view_check_probs_type(&call->probs, tokens);
-    if (status == MOETOKEN_OK && call->probs.given)
-        return moetoken_view_check_same_type(&call->permuted_probs, &call->probs);
+        status = moetoken_call_check_sizes(known);
     if (status == MOETOKEN_OK)
-        status = moetoken_view_check_probs_type(&call->permuted_probs, tokens);
+        status = moetoken_check_restore_shape(restore_shape, moetoken_call_size(known, 'T'),
+                                              moetoken_call_size(known, 'H'), "the token tensors");
+    if (status == MOETOKEN_OK)
+        status = moetoken_call_check_slots(known);
     return status;
 }
 
-static moetoken_status check_shapes(const int64_t *restore_shape, const struct call *call)
+/* The index outputs of the caller's type hold what will be written to them. */
+static moetoken_status check_index_outputs(const struct call *call)
 {
     const struct moetoken_routing *routing = &call->routing;
-    int64_t hidden = call->permuted_tokens.shape[1], slots = routing->slots_num;
-    const char *from_t = call->unpermuted_tokens.given ? "unpermuted_tokens" : "restore_shape";
-    const char *from_e = call->probs.given ? "probs" : "routing_map";
-    const struct moetoken_size_check checks[] = {
-        {&call->unpermuted_tokens, 1, hidden, "H", "permuted_tokens"},
-        {&call->probs, 0, routing->tokens_num, "T", from_t},
-        {&call->routing_map, 0, routing->tokens_num, "T", from_t},
-        {&call->routing_map, 1, routing->experts_num, "E", from_e},
-        {&call->out_index, 0, slots, "N", "sorted_indices"},
-        {&call->permute_token_id, 0, slots, "N", "sorted_indices"},
-        {&call->permuted_probs, 0, slots, "N", "sorted_indices"},
-    };
-    moetoken_status status = moetoken_check_sizes(checks, (int)(sizeof checks / sizeof checks[0]));
+    int64_t rows = routing->padded ? routing->slots_num : routing->rows_num;
+    moetoken_status status = moetoken_index_check_holds(&call->known.view[OUT_INDEX], rows);
     if (status == MOETOKEN_OK)
-        status = moetoken_check_restore_shape(restore_shape, routing->tokens_num, hidden,
-                                              "the token tensors");
-    if (status == MOETOKEN_OK)
-        status = moetoken_index_check_holds(&call->out_index, slots);
-    if (status == MOETOKEN_OK)
-        status = moetoken_index_check_holds(&call->permute_token_id, routing->tokens_num);
+        status =
+            moetoken_index_check_holds(&call->known.view[PERMUTE_TOKEN_ID], routing->tokens_num);
     return status;
 }
 
-static moetoken_status check_outputs(const struct call *call)
+/* Rows may repeat by expert ids; the flag says so where nothing else tells the spelling. */
+static moetoken_status check_repeated_rows(const struct moetoken_call *known, bool *repeated)
 {
-    const struct moetoken_view *outputs[] = {&call->unpermuted_tokens, &call->out_index,
-                                             &call->permute_token_id, &call->permuted_probs};
-    const struct moetoken_view *inputs[] = {&call->permuted_tokens, &call->sorted_indices,
-                                            &call->routing_map, &call->probs};
-    return moetoken_overlap_check_all(outputs, 4, inputs, 4, NULL);
-}
-
-static struct moetoken_routing describe_routing(const moetoken_unpermute_args *args,
-                                                const struct call *call)
-{
-    bool padded = args->drop_and_pad;
-    const struct moetoken_view *per_expert = call->probs.given ? &call->probs : &call->routing_map;
-    return (struct moetoken_routing){
-        .row = padded ? NULL : &call->sorted_indices,
-        .token = padded ? &call->sorted_indices : NULL,
-        .map = &call->routing_map,
-        .tokens_num = call->unpermuted_tokens.given ? call->unpermuted_tokens.shape[0]
-                                                    : args->restore_shape[0],
-        .slots_num = call->sorted_indices.shape[0],
-        .rows_num = call->permuted_tokens.shape[0],
-        .experts_num = per_expert->given ? per_expert->shape[1] : 0,
-        .with_experts = call->probs.given || call->mask_fill_slots,
-        .padded = padded,
-        .tolerate_mismatch = (call->options.flags & MOETOKEN_TOLERATE_ROUTING_MISMATCH) != 0,
-    };
+    bool flag = known->options.flags & MOETOKEN_REPEATED_ROWS;
+    *repeated = flag || (known->facts & FACT_BY_IDS);
+    if (flag && (known->facts & (table.by_map | FACT_PADDED)))
+        return moetoken_fail(
+            MOETOKEN_ERR_OPTION,
+            "options.flags has MOETOKEN_REPEATED_ROWS, which a routing by map does "
+            "not take");
+    return MOETOKEN_OK;
 }
 
 static moetoken_status check(const moetoken_unpermute_args *args, const moetoken_options *options,
                              bool need_data, struct call *call)
 {
-    if (args == NULL)
-        return moetoken_fail(MOETOKEN_ERR_NULL, "args is NULL");
-    moetoken_status status = moetoken_run_check_options(
-        options, MOETOKEN_MASK_FILL_SLOTS | MOETOKEN_TOLERATE_ROUTING_MISMATCH, &call->options);
+    const struct moetoken_routing_arguments routing = {SORTED_INDICES, -1, ROUTING_MAP, PROBS,
+                                                       WEIGHTS};
+    bool repeated;
+    moetoken_status status =
+        moetoken_call_read(&call->known, &table, args, &call->args, options, need_data);
     if (status == MOETOKEN_OK)
-        status = check_presence(args, call->options.flags);
+        status = check_repeated_rows(&call->known, &repeated);
     if (status == MOETOKEN_OK)
-        status = make_views(args, need_data, call);
-    if (status == MOETOKEN_OK)
-        status = check_types(call);
+        status = check_sizes(call);
     if (status != MOETOKEN_OK)
         return status;
-
-    call->mask_fill_slots =
-        args->drop_and_pad && (call->options.flags & MOETOKEN_MASK_FILL_SLOTS) != 0;
-    call->routing = describe_routing(args, call);
-    status = check_shapes(args->restore_shape, call);
+    call->mask_fill_slots = (call->known.facts & FACT_MASKED) != 0;
+    call->weights = moetoken_either_given(&call->known, PROBS, WEIGHTS);
+    status = moetoken_resolve_routing(&call->known, &routing, repeated, &call->routing);
     if (status == MOETOKEN_OK)
-        status = moetoken_routing_check(&call->routing);
-    if (status == MOETOKEN_OK)
-        status = check_outputs(call);
+        status = check_index_outputs(call);
     return status;
 }
 
 /* ---- weights and indices -------------------------------------------------------------------- */
 
-/* Where a slot's weight stands in probs; NULL when its weight is *constant. */
-static const char *find_weight(const struct call *call, int64_t token, int64_t expert, int64_t row,
+/* Where a slot's weight stands; NULL when its weight is *constant. */
+static const char *find_weight(const struct call *call, int64_t token, int64_t column, int64_t row,
                                double *constant)
 {
     *constant = 0;
-    if (row < 0 || (call->routing.with_experts && expert < 0))
+    if (row < 0 || (call->routing.columns != MOETOKEN_NO_COLUMNS && column < 0))
         return NULL;
-    if (call->mask_fill_slots && !moetoken_map_is_set(&call->routing_map, token, expert))
+    if (call->mask_fill_slots &&
+        !moetoken_map_is_set(&call->known.view[ROUTING_MAP], token, column))
         return NULL;
     *constant = 1;
-    return call->probs.given ? moetoken_view_at(&call->probs, token, expert) : NULL;
+    return call->weights ? moetoken_view_at(call->weights, token, column) : NULL;
 }
 
 /* Position s of the slots by token is slot s for the caller when dropless, as those come token by
  * token, and slot `row` when padded. The weight goes out as a bit copy. */
-static void resolve_slot(const struct call *call, int64_t token, int64_t expert, int64_t s)
+static void resolve_slot(const struct call *call, int64_t token, int64_t column, int64_t s)
 {
+    const struct moetoken_view *view = call->known.view;
     int64_t row = call->slots.row[s], slot = call->routing.padded ? row : s;
     double constant;
-    const char *prob = find_weight(call, token, expert, row, &constant);
-    call->weight[s] = prob ? element_load((int)call->probs.type, prob) : constant;
-    if (call->out_index.given)
-        moetoken_index_store(&call->out_index, s, row);
-    if (call->permute_token_id.given)
-        moetoken_index_store(&call->permute_token_id, s, token);
-    if (!call->permuted_probs.given)
+    const char *weight = find_weight(call, token, column, row, &constant);
+    call->weight[s] = weight ? element_load((int)call->weights->type, weight) : constant;
+    if (view[OUT_INDEX].given)
+        moetoken_index_store(&view[OUT_INDEX], s, row);
+    if (view[PERMUTE_TOKEN_ID].given)
+        moetoken_index_store(&view[PERMUTE_TOKEN_ID], s, token);
+    if (!view[PERMUTED_PROBS].given)
         return;
-    char *to = moetoken_view_at(&call->permuted_probs, slot, 0);
-    if (prob)
-        moetoken_element_copy(to, prob, call->probs.size);
+    char *to = moetoken_view_at(&view[PERMUTED_PROBS], slot, 0);
+    if (weight)
+        moetoken_element_copy(to, weight, call->weights->size);
     else
-        element_store((int)call->permuted_probs.type, to, constant);
+        element_store((int)view[PERMUTED_PROBS].type, to, constant);
 }
 
 /* ---- add up --------------------------------------------------------------------------------- */
 
-/* All weights are 1, so that a kernel need not multiply. */
-static bool is_plain_sum(const struct call *call, const double *weight, int64_t count)
+struct token_sum {
+    const struct call *call;
+    int64_t token, begin, end; /* its slots */
+    int64_t residuals;         /* 0, 1 or 2 rows that come first */
+    bool with_bias;            /* each slot adds its row, then its expert's bias */
+};
+
+/* The row at a position of the sum and its weight; NULL where it adds nothing, so that an Inf or
+ * NaN in it does not leak. *view: what it is a row of. */
+static const char *find_addend(const struct token_sum *sum, int64_t position,
+                               const struct moetoken_view **view, double *weight)
 {
-    bool plain = !call->probs.given;
-    for (int64_t s = 0; plain && s < count; s++)
-        plain = weight[s] == 1;
-    return plain;
+    const struct call *call = sum->call;
+    *weight = 1;
+    if (position < sum->residuals) {
+        *view = &call->known.view[RESIDUAL + position];
+        return moetoken_view_at(*view, sum->token, 0);
+    }
+    int64_t slot_position = position - sum->residuals;
+    int64_t k = sum->with_bias ? slot_position / 2 : slot_position;
+    *weight = call->weight[sum->begin + k];
+    *view = &call->known.view[PERMUTED_TOKENS];
+    int64_t row = call->slots.row[sum->begin + k];
+    if (sum->with_bias && slot_position % 2 != 0) {
+        *view = &call->known.view[EXPERT_BIAS];
+        row = moetoken_expert_id_of_slot(&call->known.view[EXPERT_IDS], sum->token, k,
+                                         call->routing.experts_num);
+    }
+    return *weight == 0 || row < 0 ? NULL : moetoken_view_at(*view, row, 0);
+}
+
+/* Rows of another stride wait for a list of their own. */
+static bool list_rows(const void *context, int64_t *position, struct moetoken_addends *addends)
+{
+    const struct token_sum *sum = context;
+    int64_t count = sum->residuals + (sum->end - sum->begin) * (sum->with_bias ? 2 : 1);
+    for (; *position < count && !moetoken_addends_are_full(addends); ++*position) {
+        const struct moetoken_view *view;
+        double weight;
+        const char *row = find_addend(sum, *position, &view, &weight);
+        if (row == NULL)
+            continue;
+        if (addends->count > 0 && addends->stride != view->stride[1])
+            break;
+        addends->stride = view->stride[1];
+        moetoken_addends_add(addends, row, weight);
+    }
+    return *position < count;
 }
 
 static void sum_token(const struct call *call, int64_t token)
 {
-    const struct moetoken_view *in = &call->permuted_tokens, *out = &call->unpermuted_tokens;
-    int64_t begin = call->slots.start[token], end = call->slots.start[token + 1];
-    bool plain = is_plain_sum(call, call->weight + begin, end - begin);
+    const struct moetoken_view *view = call->known.view;
+    const struct moetoken_view *in = &view[PERMUTED_TOKENS], *out = &view[UNPERMUTED_TOKENS];
+    struct token_sum sum = {
+        .call = call,
+        .token = token,
+        .begin = call->slots.start[token],
+        .end = call->slots.start[token + 1],
+        .residuals = view[RESIDUAL].given + view[RESIDUAL2].given,
+        .with_bias = view[EXPERT_BIAS].given,
+    };
     struct moetoken_rows rows = {
         .length = out->shape[1],
-        .count = end - begin,
-        .row = call->slots.row + begin,
-        .weight = plain ? NULL : call->weight + begin,
         .token_out = moetoken_view_at(out, token, 0),
         .token_stride = out->stride[1],
         .in = in->data,
         .in_row_stride = in->stride[0],
         .in_stride = in->stride[1],
-        .next_rows = call->slots.row + end,
-        .next_count = call->routing.slots_num - end,
+        .next_rows = call->slots.row + sum.end,
+        .next_count = call->routing.slots_num - sum.end,
         .streaming = call->run.streaming,
     };
-    call->run.kernels.sum[in->type](&rows);
+    moetoken_rows_sum(call->run.kernels.sum[in->type], in->type, &rows, list_rows, &sum);
 }
 
 static void move_tokens(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
     for (int64_t t = first; t < end; t++) {
-        struct moetoken_expert_walk walk = moetoken_expert_walk_begin(&call->routing, t);
+        struct moetoken_column_walk walk = moetoken_column_walk_begin(&call->routing, t);
         for (int64_t s = call->slots.start[t]; s < call->slots.start[t + 1]; s++)
-            resolve_slot(call, t, moetoken_expert_walk_next(&walk, call->slots.row[s]), s);
-        if (call->unpermuted_tokens.given)
+            resolve_slot(call, t, moetoken_column_walk_next(&walk, call->slots.row[s]), s);
+        if (call->known.view[UNPERMUTED_TOKENS].given)
             sum_token(call, t);
     }
-}
-
-static void plan(struct call *call)
-{
-    const struct moetoken_view *in = &call->permuted_tokens, *out = &call->unpermuted_tokens;
-    const struct moetoken_view *moved[] = {in, out};
-    moetoken_run_plan(&call->options, moetoken_views_bytes(moved, 2),
-                      moetoken_views_bytes(&moved[1], 1),
-                      moetoken_view_is_unit(in) && (!out->given || moetoken_view_is_unit(out)),
-                      false, &call->run);
-}
-
-static void move(struct call *call)
-{
-    call->weight = call->slots.scratch;
-    moetoken_run_ranges(&call->run, call->routing.tokens_num, move_tokens, call);
 }
 
 /* ---- the operator --------------------------------------------------------------------------- */
@@ -275,10 +295,14 @@ moetoken_status moetoken_unpermute(const moetoken_unpermute_args *args,
     moetoken_status status = check(args, options, true, &call);
     if (status != MOETOKEN_OK)
         return status;
-    plan(&call);
-    status = moetoken_slots_open(&call.routing, &call.options, &call.run, &call.slots);
+    moetoken_call_plan(&call.known, &call.run);
+    status = moetoken_slots_open(&call.routing, &call.known.options, &call.run, &call.slots);
+    if (status == MOETOKEN_OK && moetoken_call_given(&call.known, EXPERT_BIAS))
+        status = moetoken_expert_ids_check_used(&call.known.view[EXPERT_IDS], call.slots.row,
+                                                call.routing.experts_num);
+    call.weight = (double *)call.slots.scratch;
     if (status == MOETOKEN_OK)
-        move(&call);
+        moetoken_run_ranges(&call.run, call.routing.tokens_num, move_tokens, &call);
     moetoken_slots_close(&call.slots);
     return status;
 }

@@ -6,6 +6,7 @@
 #ifndef MOETOKEN_ROWS_H
 #define MOETOKEN_ROWS_H
 
+#include <moetoken/moetoken.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,33 +18,39 @@
 /* The slots that one call of a scale_dot, scale, dot or copy kernel serves at most. */
 #define MOETOKEN_SLOTS_PER_CALL 16
 
-/* Token-like types as the tables index them. The order is that of moetoken_type. */
-enum {
-    MOETOKEN_TOKEN_F32,
-    MOETOKEN_TOKEN_F16,
-    MOETOKEN_TOKEN_BF16,
-    MOETOKEN_TOKEN_F64
-};
-#define MOETOKEN_TOKEN_TYPES 4
+/* The rows that one call of a sum kernel adds at most; rows_sum.h adds any number. */
+#define MOETOKEN_ROWS_PER_SUM 64
+
+/* The types of elements, moetoken_type's first ones: the tables are indexed by them. */
+#define MOETOKEN_TOKEN_TYPES (MOETOKEN_F64 + 1)
 
 /* One row of the token side and the rows of its slots on the expert side.
  *
- * Expert-side row s (0 <= s < count) starts at in + row[s] * in_row_stride, and the same for out.
- * All strides are in bytes. The variants are for rows whose elements lie side by side
- * (token_stride, in_stride and out_stride equal to the element's size, where used); for anything
- * else the caller takes the scalar kernels. Pointers have any alignment. */
+ * Expert-side row s (0 <= s < count) starts at in + row[s] * in_row_stride, and the same for out;
+ * those of a sum start at in_row[s], wherever that is. All strides are in bytes. The variants are
+ * for rows whose elements lie side by side (token_stride, in_stride and out_stride equal to the
+ * element's size, where used); for anything else the caller takes the scalar kernels. Pointers have
+ * any alignment. */
 struct moetoken_rows {
-    int64_t length;       /* H: elements in a row; may be 0 */
-    int64_t count;        /* slots; may be 0 */
-    const int64_t *row;   /* [count] row numbers on the expert side */
-    const double *weight; /* [count] exact float32 values, or binary64 with float64 tokens */
-    double *dot;          /* [count] results of the dot products */
+    int64_t length;            /* H: elements in a row; may be 0 */
+    int64_t count;             /* slots, or rows of a sum; may be 0 */
+    const int64_t *row;        /* [count] row numbers on the expert side (not sums) */
+    const char *const *in_row; /* [count] the rows that a sum adds */
+    const double *weight;      /* [count] exact float32 values, or binary64 with float64 tokens */
+    double *dot;               /* [count] results of the dot products */
 
     const char *token_in; /* the token's row when the expert side is written (copy, scale, dot) */
     char *token_out;      /* the token's row when the expert side is added up (sum) */
     int64_t token_stride; /* between elements of the token's row */
 
-    const char *in; /* the expert side that is read: permuted tokens */
+    /* A sum of more rows than one call takes: partial_out (or NULL) gets the sums so far instead
+     * of token_out, and the next call goes on from them as its partial_in (NULL: from 0). Both are
+     * aligned to 64 bytes and have room for moetoken_partial_bytes; in between only kernels of the
+     * same table know what is in them. May be one buffer. */
+    const void *partial_in;
+    void *partial_out;
+
+    const char *in; /* the expert side that is read: permuted tokens. Sums: what next_rows are of */
     int64_t in_row_stride, in_stride;
     char *out; /* the expert side that is written; may be `in` itself (same strides) */
     int64_t out_row_stride, out_stride;
@@ -56,6 +63,14 @@ struct moetoken_rows {
     bool streaming; /* write rows past the caches (non-temporal stores); same bits. The caller
                        of the kernels issues the fence, moetoken_row_kernels.fence */
 };
+
+/* Bytes of the partial sums of `length` elements: float32, or binary64 for float64, in blocks. */
+static inline size_t moetoken_partial_bytes(int type, int64_t length)
+{
+    size_t size = type == MOETOKEN_F64 ? sizeof(double) : sizeof(float);
+    return (size_t)((length + MOETOKEN_DOT_LANES - 1) / MOETOKEN_DOT_LANES * MOETOKEN_DOT_LANES) *
+           size;
+}
 
 typedef void moetoken_rows_fn(const struct moetoken_rows *rows);
 
@@ -75,9 +90,9 @@ struct moetoken_row_kernels {
     /* both of the above in one pass; out may be in */
     moetoken_rows_fn *scale_dot[MOETOKEN_TOKEN_TYPES];
 
-    /* token[h] = round(0 + weight[0] * in[row[0], h] + weight[1] * in[row[1], h] + ...), in float32
-     * (binary64 for float64), multiply then add, slot by slot. weight NULL: all 1. A slot of
-     * weight 0 is skipped, and its row may be -1. count has no upper bound here. */
+    /* token[h] = round(0 + weight[0] * in_row[0][h] + weight[1] * in_row[1][h] + ...), in float32
+     * (binary64 for float64), multiply then add, row by row. weight NULL: all 1. What is not to
+     * count is not in the list: a row of weight 0 would leak its infinities. */
     moetoken_rows_fn *sum[MOETOKEN_TOKEN_TYPES];
 
     void (*fence)(void); /* after the last streaming store of a thread */
@@ -114,7 +129,7 @@ enum moetoken_row_verb {
 struct moetoken_row_kernel_entry {
     const char *name; /* "scale_dot_rows_bf16" */
     enum moetoken_row_verb verb;
-    int type;            /* MOETOKEN_TOKEN_..., or -1 for copies */
+    int type;            /* moetoken_type, or -1 for copies */
     size_t element_size; /* bytes */
     size_t offset;       /* of the pointer in struct moetoken_row_kernels */
 };

@@ -1,7 +1,7 @@
 /* rows_avx2.c - row kernels for AVX2, FMA and F16C.
  *
  * The block vocabulary of rows_blocks.h on the registers of rows_avx2.h, then the kernels. */
-#include "formats.h"
+#include "rows/formats.h"
 #include "rows/rows_vector.h"
 
 #include <moetoken/moetoken.h>
@@ -69,7 +69,7 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     __m256d b = _mm256_add_pd(lanes.sum[1], lanes.sum[5]);
     __m256d c = _mm256_add_pd(lanes.sum[2], lanes.sum[6]);
     __m256d d = _mm256_add_pd(lanes.sum[3], lanes.sum[7]);
-    if (type == MOETOKEN_TOKEN_BF16) { /* a, b: lanes 0, 2, ... 14; c, d: lanes 1, 3, ... 15 */
+    if (type == MOETOKEN_BF16) { /* a, b: lanes 0, 2, ... 14; c, d: lanes 1, 3, ... 15 */
         a = _mm256_add_pd(a, b);
         c = _mm256_add_pd(c, d);
         return _mm_cvtsd_f64(_mm_add_sd(add_pair(add_halves(a)), add_pair(add_halves(c))));
@@ -80,7 +80,7 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
 
 ROW_INLINE bool always_exact(int type)
 {
-    return type != MOETOKEN_TOKEN_BF16;
+    return type != MOETOKEN_BF16;
 }
 
 /* The CPU notes overflow, and underflow that loses bits, until the notes are erased. */
@@ -107,19 +107,19 @@ ROW_INLINE bool exact_end(int type, const void *sums)
  * are formed in. */
 ROW_INLINE int64_t decode_slots(int type, int verbs)
 {
-    if (type == MOETOKEN_TOKEN_BF16)
+    if (type == MOETOKEN_BF16)
         return 2;
-    return type == MOETOKEN_TOKEN_F16 || (type == MOETOKEN_TOKEN_F32 && (verbs & VERB_DOT)) ? 3 : 0;
+    return type == MOETOKEN_F16 || (type == MOETOKEN_F32 && (verbs & VERB_DOT)) ? 3 : 0;
 }
 
 ROW_INLINE int64_t decoded_size(int type)
 {
-    return type == MOETOKEN_TOKEN_F32 ? 8 : 4;
+    return type == MOETOKEN_F32 ? 8 : 4;
 }
 
 ROW_INLINE void decode_block(int type, const char *token, char *decoded)
 {
-    if (type == MOETOKEN_TOKEN_F32) {
+    if (type == MOETOKEN_F32) {
         for (int quarter = 0; quarter < 4; quarter++) {
             double *wide = (double *)(void *)decoded + 8 * quarter;
             _mm256_store_pd(wide, _mm256_cvtps_pd(eighth_single(type, token, quarter, 0)));
@@ -136,7 +136,7 @@ ROW_INLINE void decode_block(int type, const char *token, char *decoded)
 
 ROW_INLINE bool looks_for_ties(int type)
 {
-    return type == MOETOKEN_TOKEN_BF16;
+    return type == MOETOKEN_BF16;
 }
 
 /* A tie is a matter of the significands alone: an element's has 8 bits, so there are 128 products,
@@ -212,13 +212,13 @@ ROW_INLINE __m128 half_of(__m256 quarter, int part)
 ROW_INLINE __m256d eighth_product(int type, int care, bool decoded, int quarter, int part,
                                   struct block block, __m256 g)
 {
-    if (type == MOETOKEN_TOKEN_F16) {
+    if (type == MOETOKEN_F16) {
         __m256 single = _mm256_mul_ps(quarter_single(type, block.in, quarter), g);
         return _mm256_cvtps_pd(half_of(single, part));
     }
     __m128 x = eighth_single(type, block.in, quarter, part);
-    __m128 g_part = decoded ? eighth_single(MOETOKEN_TOKEN_F32, block.decoded, quarter, part)
-                            : half_of(g, part);
+    __m128 g_part =
+        decoded ? eighth_single(MOETOKEN_F32, block.decoded, quarter, part) : half_of(g, part);
     if (care == WITH_CARE)
         return _mm256_mul_pd(_mm256_cvtps_pd(x), _mm256_cvtps_pd(g_part));
     return _mm256_cvtps_pd(_mm_mul_ps(x, g_part));
@@ -244,7 +244,7 @@ ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, bool d
                                 struct block block, __m256d *sum)
 {
     const int quarter = 2 * half;
-    const int token_type = decoded ? MOETOKEN_TOKEN_F32 : type;
+    const int token_type = decoded ? MOETOKEN_F32 : type;
     const char *token = decoded ? block.decoded : block.token;
     __m256 first = quarter_single(token_type, token, quarter);
     __m256 second = quarter_single(token_type, token, quarter + 1);
@@ -262,7 +262,7 @@ ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, bool d
 ROW_INLINE void add_eighth_f32(bool decoded, int quarter, int part, struct block block,
                                __m256d *sum)
 {
-    const int type = MOETOKEN_TOKEN_F32, eighth = 2 * quarter + part;
+    const int type = MOETOKEN_F32, eighth = 2 * quarter + part;
     __m128 x = eighth_single(type, block.in, quarter, part);
     __m256d g = decoded ? _mm256_load_pd((const double *)(const void *)block.decoded + 4 * eighth)
                         : _mm256_cvtps_pd(eighth_single(type, block.token, quarter, part));
@@ -278,7 +278,7 @@ ROW_INLINE void row_quarter_f32(int verbs, int care, int store, bool decoded, in
     }
     if (verbs & VERB_SCALE) {
         const __m256 w = _mm256_set1_ps((float)block.weight);
-        __m256 g = quarter_single(MOETOKEN_TOKEN_F32, block.token, quarter);
+        __m256 g = quarter_single(MOETOKEN_F32, block.token, quarter);
         store_32_bytes(block.out + 32 * quarter, _mm256_castps_si256(scaled_single(g, w, care)),
                        store);
     }
@@ -302,13 +302,13 @@ ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded
 {
     __m256d *sum = lanes->sum;
     switch (type) {
-    case MOETOKEN_TOKEN_F32:
+    case MOETOKEN_F32:
         row_quarter_f32(verbs, care, store, decoded, 0, block, &sum[0]);
         row_quarter_f32(verbs, care, store, decoded, 1, block, &sum[2]);
         row_quarter_f32(verbs, care, store, decoded, 2, block, &sum[4]);
         row_quarter_f32(verbs, care, store, decoded, 3, block, &sum[6]);
         break;
-    case MOETOKEN_TOKEN_F64:
+    case MOETOKEN_F64:
         row_eighth_f64(verbs, store, 0, block, &sum[0]);
         row_eighth_f64(verbs, store, 1, block, &sum[1]);
         row_eighth_f64(verbs, store, 2, block, &sum[2]);
@@ -339,37 +339,59 @@ ROW_INLINE struct sums sums_zero(void)
     return (struct sums){{zero, zero, zero, zero}, {_mm256_setzero_pd()}};
 }
 
+/* Unrounded, register by register. */
+ROW_INLINE struct sums sums_load(int type, const char *from)
+{
+    struct sums sums = sums_zero();
+    if (type == MOETOKEN_F64)
+        for (int part = 0; part < 8; part++)
+            sums.wide[part] = _mm256_load_pd((const double *)(const void *)from + 4 * part);
+    else
+        for (int quarter = 0; quarter < 4; quarter++)
+            sums.single[quarter] = _mm256_load_ps((const float *)(const void *)from + 8 * quarter);
+    return sums;
+}
+
+ROW_INLINE void sums_save(int type, struct sums sums, char *to)
+{
+    if (type == MOETOKEN_F64)
+        for (int part = 0; part < 8; part++)
+            _mm256_store_pd((double *)(void *)to + 4 * part, sums.wide[part]);
+    else
+        for (int quarter = 0; quarter < 4; quarter++)
+            _mm256_store_ps((float *)(void *)to + 8 * quarter, sums.single[quarter]);
+}
+
 /* Two roundings, whatever the compiler may fuse elsewhere: -ffp-contract=off is part of the build.
  */
-ROW_INLINE void sums_add_quarter(int type, bool weighted, const char *in,
-                                 const struct addend *addend, int quarter, struct sums *sums)
+ROW_INLINE void sums_add_quarter(int type, bool weighted, const char *in, double weight,
+                                 int quarter, struct sums *sums)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
+    if (type == MOETOKEN_F64) {
         const double *doubles = (const double *)(const void *)in + 8 * quarter;
-        const __m256d w = _mm256_set1_pd(addend->weight);
+        const __m256d w = _mm256_set1_pd(weight);
         __m256d *sum = &sums->wide[2 * quarter];
         sum[0] = _mm256_add_pd(sum[0], _mm256_mul_pd(w, _mm256_loadu_pd(doubles)));
         sum[1] = _mm256_add_pd(sum[1], _mm256_mul_pd(w, _mm256_loadu_pd(doubles + 4)));
     } else {
         __m256 single = quarter_single(type, in, quarter);
         if (weighted)
-            single = _mm256_mul_ps(_mm256_set1_ps(addend->single_weight), single);
+            single = _mm256_mul_ps(_mm256_set1_ps((float)weight), single);
         sums->single[quarter] = _mm256_add_ps(sums->single[quarter], single);
     }
 }
 
-ROW_INLINE void sums_add(int type, bool weighted, const char *in, const struct addend *addend,
-                         struct sums *sums)
+ROW_INLINE void sums_add(int type, bool weighted, const char *in, double weight, struct sums *sums)
 {
-    sums_add_quarter(type, weighted, in, addend, 0, sums);
-    sums_add_quarter(type, weighted, in, addend, 1, sums);
-    sums_add_quarter(type, weighted, in, addend, 2, sums);
-    sums_add_quarter(type, weighted, in, addend, 3, sums);
+    sums_add_quarter(type, weighted, in, weight, 0, sums);
+    sums_add_quarter(type, weighted, in, weight, 1, sums);
+    sums_add_quarter(type, weighted, in, weight, 2, sums);
+    sums_add_quarter(type, weighted, in, weight, 3, sums);
 }
 
 ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
+    if (type == MOETOKEN_F64) {
         for (int part = 0; part < 8; part++)
             store_32_bytes(out + 32 * part, _mm256_castpd_si256(canonical_wide(sums.wide[part])),
                            store);
@@ -425,82 +447,82 @@ static void copy_rows_8_avx2(const struct moetoken_rows *rows)
 
 static void scale_rows_f32_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE);
 }
 
 static void scale_rows_f16_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE);
 }
 
 static void scale_rows_bf16_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE);
 }
 
 static void scale_rows_f64_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE);
 }
 
 static void dot_rows_f32_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F32, VERB_DOT);
 }
 
 static void dot_rows_f16_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F16, VERB_DOT);
 }
 
 static void dot_rows_bf16_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_DOT);
 }
 
 static void dot_rows_f64_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F64, VERB_DOT);
 }
 
 static void scale_dot_rows_f32_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_f16_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_bf16_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_f64_avx2(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE | VERB_DOT);
 }
 
 static void sum_rows_f32_avx2(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F32);
+    slots_to_token(rows, MOETOKEN_F32);
 }
 
 static void sum_rows_f16_avx2(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F16);
+    slots_to_token(rows, MOETOKEN_F16);
 }
 
 static void sum_rows_bf16_avx2(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_BF16);
+    slots_to_token(rows, MOETOKEN_BF16);
 }
 
 static void sum_rows_f64_avx2(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F64);
+    slots_to_token(rows, MOETOKEN_F64);
 }
 
 /* Streaming stores are weakly ordered: they become visible in order with what follows here. */

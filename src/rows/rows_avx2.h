@@ -89,7 +89,7 @@ ROW_INLINE __m256i round_to_bf16_without_ties(__m256 even, __m256 odd)
 /* Rounds two quarters, as quarter_single makes them, to half a block of 16-bit elements. */
 ROW_INLINE __m256i round_to_16_bit(int type, int care, __m256 first, __m256 second)
 {
-    if (type == MOETOKEN_TOKEN_BF16)
+    if (type == MOETOKEN_BF16)
         return care == NO_TIES ? round_to_bf16_without_ties(first, second)
                                : round_to_bf16(first, second);
     return _mm256_set_m128i(_mm256_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT),
@@ -103,11 +103,11 @@ ROW_INLINE __m256i round_to_16_bit(int type, int care, __m256 first, __m256 seco
 ROW_INLINE __m256 quarter_single(int type, const char *block, int quarter)
 {
     switch (type) {
-    case MOETOKEN_TOKEN_BF16: {
+    case MOETOKEN_BF16: {
         __m256i half = load_32_bytes(block + quarter / 2 * 32);
         return quarter % 2 ? odd_bf16(half) : even_bf16(half);
     }
-    case MOETOKEN_TOKEN_F16:
+    case MOETOKEN_F16:
         return _mm256_cvtph_ps(_mm_loadu_si128((const void *)(block + 16 * quarter)));
     default:
         return _mm256_loadu_ps((const float *)(const void *)block + 8 * quarter);
@@ -118,7 +118,7 @@ ROW_INLINE __m256 quarter_single(int type, const char *block, int quarter)
  * quarter_single. Read without taking registers apart, because it is what is widened next. */
 ROW_INLINE __m128 eighth_single(int type, const char *block, int quarter, int part)
 {
-    if (type == MOETOKEN_TOKEN_F32)
+    if (type == MOETOKEN_F32)
         return _mm_loadu_ps((const float *)(const void *)block + 8 * quarter + 4 * part);
     __m128i four = _mm_loadu_si128((const void *)(block + quarter / 2 * 32 + part * 16));
     four = quarter % 2 ? _mm_and_si128(four, _mm_set1_epi32((int)0xffff0000u))
@@ -129,9 +129,9 @@ ROW_INLINE __m128 eighth_single(int type, const char *block, int quarter, int pa
 /* Infinity and NaN are the elements with all exponent bits set. */
 ROW_INLINE bool block_is_finite(int type, const char *token)
 {
-    const __m256i exponent = _mm256_set1_epi16(type == MOETOKEN_TOKEN_F16 ? 0x7c00 : 0x7f80);
+    const __m256i exponent = _mm256_set1_epi16(type == MOETOKEN_F16 ? 0x7c00 : 0x7f80);
     __m256i full = _mm256_setzero_si256();
-    if (type == MOETOKEN_TOKEN_F32) {
+    if (type == MOETOKEN_F32) {
         const __m256i exponent_32 = _mm256_set1_epi32(0x7f800000);
         for (int at = 0; at < 128; at += 32) {
             __m256i bits = _mm256_and_si256(load_32_bytes(token + at), exponent_32);

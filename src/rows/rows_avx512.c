@@ -83,7 +83,7 @@ ROW_INLINE __m512i round_to_bf16(__m512 even, __m512 odd)
 /* Rounds two halves, as half_single makes them, to a block of 16-bit elements. */
 ROW_INLINE __m512i round_to_16_bit(int type, __m512 first, __m512 second)
 {
-    if (type == MOETOKEN_TOKEN_BF16)
+    if (type == MOETOKEN_BF16)
         return round_to_bf16(first, second);
     __m256i low = _mm512_cvtps_ph(first, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256i high = _mm512_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -97,13 +97,13 @@ ROW_INLINE __m512i round_to_16_bit(int type, __m512 first, __m512 second)
 ROW_INLINE __m512 half_single(int type, const char *block, int half)
 {
     switch (type) {
-    case MOETOKEN_TOKEN_BF16: {
+    case MOETOKEN_BF16: {
         __m512i all = load_64_bytes(block);
         all = half ? _mm512_and_si512(all, _mm512_set1_epi32((int)0xffff0000u))
                    : _mm512_slli_epi32(all, 16);
         return _mm512_castsi512_ps(all);
     }
-    case MOETOKEN_TOKEN_F16:
+    case MOETOKEN_F16:
         return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(block + 32 * half)));
     default:
         return _mm512_loadu_ps(block + 64 * half);
@@ -115,13 +115,13 @@ ROW_INLINE __m512 half_single(int type, const char *block, int half)
 ROW_INLINE __m512d quarter_wide(int type, const char *block, int quarter)
 {
     switch (type) {
-    case MOETOKEN_TOKEN_BF16: {
+    case MOETOKEN_BF16: {
         __m256i half = _mm256_loadu_si256((const void *)(block + quarter / 2 * 32));
         half = quarter % 2 ? _mm256_and_si256(half, _mm256_set1_epi32((int)0xffff0000u))
                            : _mm256_slli_epi32(half, 16);
         return _mm512_cvtps_pd(_mm256_castsi256_ps(half));
     }
-    case MOETOKEN_TOKEN_F16: {
+    case MOETOKEN_F16: {
         __m128i eight = _mm_loadu_si128((const void *)(block + 16 * quarter));
         return _mm512_cvtps_pd(_mm256_cvtph_ps(eight));
     }
@@ -133,14 +133,14 @@ ROW_INLINE __m512d quarter_wide(int type, const char *block, int quarter)
 /* Infinity and NaN are the elements with all exponent bits set. */
 ROW_INLINE bool block_is_finite(int type, const char *token)
 {
-    if (type == MOETOKEN_TOKEN_F32) {
+    if (type == MOETOKEN_F32) {
         const __m512i exponent = _mm512_set1_epi32(0x7f800000);
         __m512i first = _mm512_and_si512(load_64_bytes(token), exponent);
         __m512i second = _mm512_and_si512(load_64_bytes(token + 64), exponent);
         return (_mm512_cmpeq_epi32_mask(first, exponent) |
                 _mm512_cmpeq_epi32_mask(second, exponent)) == 0;
     }
-    const __m512i exponent = _mm512_set1_epi16(type == MOETOKEN_TOKEN_BF16 ? 0x7f80 : 0x7c00);
+    const __m512i exponent = _mm512_set1_epi16(type == MOETOKEN_BF16 ? 0x7f80 : 0x7c00);
     return _mm512_cmpeq_epi16_mask(_mm512_and_si512(load_64_bytes(token), exponent), exponent) == 0;
 }
 
@@ -184,7 +184,7 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
 {
     __m512d a = _mm512_add_pd(lanes.sum[0], lanes.sum[2]);
     __m512d b = _mm512_add_pd(lanes.sum[1], lanes.sum[3]);
-    if (type == MOETOKEN_TOKEN_BF16) /* a: lanes 0, 2, ... 14; b: lanes 1, 3, ... 15 */
+    if (type == MOETOKEN_BF16) /* a: lanes 0, 2, ... 14; b: lanes 1, 3, ... 15 */
         return add_elements(a) + add_elements(b);
     return add_elements(_mm512_add_pd(a, b));
 }
@@ -241,7 +241,7 @@ ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded
     const double weight = block.weight;
     char *out = block.out;
     (void)decoded;
-    if (type == MOETOKEN_TOKEN_F64) {
+    if (type == MOETOKEN_F64) {
         row_quarter_f64(verbs, store, 0, in, token, weight, out, &lanes->sum[0]);
         row_quarter_f64(verbs, store, 1, in, token, weight, out, &lanes->sum[1]);
         row_quarter_f64(verbs, store, 2, in, token, weight, out, &lanes->sum[2]);
@@ -269,32 +269,54 @@ ROW_INLINE struct sums sums_zero(void)
     return (struct sums){{zero, zero}, {wide_zero, wide_zero, wide_zero, wide_zero}};
 }
 
-ROW_INLINE void sums_add_half(int type, bool weighted, const char *in, const struct addend *addend,
-                              int half, struct sums *sums)
+/* Unrounded, register by register. */
+ROW_INLINE struct sums sums_load(int type, const char *from)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
-        const __m512d w = _mm512_set1_pd(addend->weight);
+    struct sums sums = sums_zero();
+    if (type == MOETOKEN_F64)
+        for (int quarter = 0; quarter < 4; quarter++)
+            sums.wide[quarter] = _mm512_load_pd(from + 64 * quarter);
+    else
+        for (int half = 0; half < 2; half++)
+            sums.single[half] = _mm512_load_ps(from + 64 * half);
+    return sums;
+}
+
+ROW_INLINE void sums_save(int type, struct sums sums, char *to)
+{
+    if (type == MOETOKEN_F64)
+        for (int quarter = 0; quarter < 4; quarter++)
+            _mm512_store_pd(to + 64 * quarter, sums.wide[quarter]);
+    else
+        for (int half = 0; half < 2; half++)
+            _mm512_store_ps(to + 64 * half, sums.single[half]);
+}
+
+ROW_INLINE void sums_add_half(int type, bool weighted, const char *in, double weight, int half,
+                              struct sums *sums)
+{
+    if (type == MOETOKEN_F64) {
+        const __m512d w = _mm512_set1_pd(weight);
         __m512d *sum = &sums->wide[2 * half];
         sum[0] = _mm512_add_pd(sum[0], _mm512_mul_pd(w, _mm512_loadu_pd(in + 128 * half)));
         sum[1] = _mm512_add_pd(sum[1], _mm512_mul_pd(w, _mm512_loadu_pd(in + 128 * half + 64)));
     } else {
         __m512 single = half_single(type, in, half);
         if (weighted)
-            single = _mm512_mul_ps(_mm512_set1_ps(addend->single_weight), single);
+            single = _mm512_mul_ps(_mm512_set1_ps((float)weight), single);
         sums->single[half] = _mm512_add_ps(sums->single[half], single);
     }
 }
 
-ROW_INLINE void sums_add(int type, bool weighted, const char *in, const struct addend *addend,
-                         struct sums *sums)
+ROW_INLINE void sums_add(int type, bool weighted, const char *in, double weight, struct sums *sums)
 {
-    sums_add_half(type, weighted, in, addend, 0, sums);
-    sums_add_half(type, weighted, in, addend, 1, sums);
+    sums_add_half(type, weighted, in, weight, 0, sums);
+    sums_add_half(type, weighted, in, weight, 1, sums);
 }
 
 ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
+    if (type == MOETOKEN_F64) {
         for (int quarter = 0; quarter < 4; quarter++) {
             __m512d sum = canonical_wide(sums.wide[quarter]);
             store_64_bytes(out + 64 * quarter, _mm512_castpd_si512(sum), store);
@@ -345,82 +367,82 @@ static void copy_rows_8_avx512(const struct moetoken_rows *rows)
 
 static void scale_rows_f32_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE);
 }
 
 static void scale_rows_f16_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE);
 }
 
 static void scale_rows_bf16_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE);
 }
 
 static void scale_rows_f64_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE);
 }
 
 static void dot_rows_f32_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F32, VERB_DOT);
 }
 
 static void dot_rows_f16_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F16, VERB_DOT);
 }
 
 static void dot_rows_bf16_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_DOT);
 }
 
 static void dot_rows_f64_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F64, VERB_DOT);
 }
 
 static void scale_dot_rows_f32_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_f16_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_bf16_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_f64_avx512(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE | VERB_DOT);
 }
 
 static void sum_rows_f32_avx512(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F32);
+    slots_to_token(rows, MOETOKEN_F32);
 }
 
 static void sum_rows_f16_avx512(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F16);
+    slots_to_token(rows, MOETOKEN_F16);
 }
 
 static void sum_rows_bf16_avx512(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_BF16);
+    slots_to_token(rows, MOETOKEN_BF16);
 }
 
 static void sum_rows_f64_avx512(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F64);
+    slots_to_token(rows, MOETOKEN_F64);
 }
 
 /* Streaming stores are weakly ordered: they become visible in order with what follows here. */

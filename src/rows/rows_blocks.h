@@ -33,7 +33,8 @@
  *   block_is_finite(type, token)            no NaN and no infinity in it
  *   struct sums                             32 sums in the arithmetic of the type
  *   sums_zero()
- *   sums_add(type, weighted, in, addend, sums)   sums + weight * in, two roundings; or sums + in
+ *   sums_load(type, from), sums_save(type, sums, to)   unrounded, in an order of the file's own
+ *   sums_add(type, weighted, in, weight, sums)   sums + weight * in, two roundings; or sums + in
  *   sums_store(type, sums, out, store)      rounds them to a block
  *   store_kind(out, streaming)              the best STORE_... that the alignment of `out` allows
  *   copy_bytes(from, to, bytes, streaming)  a row of a copy
@@ -41,7 +42,7 @@
 #ifndef MOETOKEN_ROWS_BLOCKS_H
 #define MOETOKEN_ROWS_BLOCKS_H
 
-#include "formats.h"
+#include "rows/formats.h"
 #include "rows/rows_vector.h"
 
 #include <float.h>
@@ -135,17 +136,17 @@ static __attribute__((noinline)) void piece_tail(int type, int verbs, const stru
                                                  double *sums)
 {
     switch (type) {
-    case MOETOKEN_TOKEN_F32:
-        piece_tail_by_verbs(MOETOKEN_TOKEN_F32, verbs, piece, sums);
+    case MOETOKEN_F32:
+        piece_tail_by_verbs(MOETOKEN_F32, verbs, piece, sums);
         break;
-    case MOETOKEN_TOKEN_F16:
-        piece_tail_by_verbs(MOETOKEN_TOKEN_F16, verbs, piece, sums);
+    case MOETOKEN_F16:
+        piece_tail_by_verbs(MOETOKEN_F16, verbs, piece, sums);
         break;
-    case MOETOKEN_TOKEN_BF16:
-        piece_tail_by_verbs(MOETOKEN_TOKEN_BF16, verbs, piece, sums);
+    case MOETOKEN_BF16:
+        piece_tail_by_verbs(MOETOKEN_BF16, verbs, piece, sums);
         break;
     default:
-        piece_tail_by_verbs(MOETOKEN_TOKEN_F64, verbs, piece, sums);
+        piece_tail_by_verbs(MOETOKEN_F64, verbs, piece, sums);
         break;
     }
 }
@@ -299,17 +300,17 @@ static __attribute__((noinline)) void all_slots_with_care(const struct moetoken_
                                                           double sums[][MOETOKEN_DOT_LANES])
 {
     switch (type) {
-    case MOETOKEN_TOKEN_F32:
-        all_slots_with_care_by_verbs(rows, MOETOKEN_TOKEN_F32, verbs, sums);
+    case MOETOKEN_F32:
+        all_slots_with_care_by_verbs(rows, MOETOKEN_F32, verbs, sums);
         break;
-    case MOETOKEN_TOKEN_F16:
-        all_slots_with_care_by_verbs(rows, MOETOKEN_TOKEN_F16, verbs, sums);
+    case MOETOKEN_F16:
+        all_slots_with_care_by_verbs(rows, MOETOKEN_F16, verbs, sums);
         break;
-    case MOETOKEN_TOKEN_BF16:
-        all_slots_with_care_by_verbs(rows, MOETOKEN_TOKEN_BF16, verbs, sums);
+    case MOETOKEN_BF16:
+        all_slots_with_care_by_verbs(rows, MOETOKEN_BF16, verbs, sums);
         break;
     default:
-        all_slots_with_care_by_verbs(rows, MOETOKEN_TOKEN_F64, verbs, sums);
+        all_slots_with_care_by_verbs(rows, MOETOKEN_F64, verbs, sums);
         break;
     }
 }
@@ -368,7 +369,7 @@ ROW_INLINE void scale_dot_slots(const struct moetoken_rows *rows, int type)
 
 ROW_INLINE bool row_is_finite(int type, const char *token, int64_t length)
 {
-    bool finite = type != MOETOKEN_TOKEN_F64;
+    bool finite = type != MOETOKEN_F64;
     for (int64_t b = 0; finite && b < length / BLOCK; b++)
         finite = block_is_finite(type, token + b * block_bytes(type));
     return finite;
@@ -385,128 +386,102 @@ ROW_INLINE void token_to_slots(const struct moetoken_rows *rows, int type, int v
         scale_dot_slots(rows, type);
 }
 
-/* Addends that are listed at a time. */
-#define ADDENDS_MOST 32
-
-struct addends {
-    int64_t count;
-    struct addend addend[ADDENDS_MOST];
-};
-
-/* Lists slots from `first` on, without those of weight 0, whose row may be -1. */
-static __attribute__((noinline)) void list_addends(const struct moetoken_rows *rows, int64_t first,
-                                                   struct addends *addends)
-{
-    int64_t end = rows->count - first < ADDENDS_MOST ? rows->count : first + ADDENDS_MOST;
-    addends->count = 0;
-    for (int64_t s = first; s < end; s++) {
-        double weight = rows->weight ? rows->weight[s] : 1;
-        if (weight == 0)
-            continue;
-        const char *in = rows->in + rows->row[s] * rows->in_row_stride;
-        int64_t next = s < rows->next_count ? rows->next_rows[s] : -1;
-        addends->addend[addends->count++] =
-            (struct addend){.in = in,
-                            .next = next < 0 ? in : rows->in + next * rows->in_row_stride,
-                            .weight = weight,
-                            .single_weight = (float)weight};
-    }
-}
-
-/* Each addend is a stream of its own, too many for the hardware to follow, and each begins where no
+/* Each row is a stream of its own, too many for the hardware to follow, and each begins where no
  * hardware expects it: the lines to come are asked for here, past the end of the row those of the
  * next sum. */
-ROW_INLINE void prefetch_addend(const struct addend *addend, int64_t at, int64_t row_bytes,
+ROW_INLINE void prefetch_addend(const struct moetoken_rows *rows, int type, int64_t i, int64_t at,
                                 int64_t bytes)
 {
+    const int64_t row_bytes = rows->length * (int64_t)token_size(type);
     int64_t ahead = at + SUM_PREFETCH_BYTES;
-    const char *line = ahead < row_bytes ? addend->in + ahead : addend->next + (ahead - row_bytes);
-    for (int64_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(line + i);
+    const char *line = rows->in_row[i] + ahead;
+    if (ahead >= row_bytes) {
+        int64_t next = i < rows->next_count ? rows->next_rows[i] : -1;
+        line = next < 0 ? rows->in_row[i] : rows->in + next * rows->in_row_stride;
+        line += ahead - row_bytes;
+    }
+    for (int64_t line_at = 0; line_at < bytes; line_at += 64)
+        __builtin_prefetch(line + line_at);
 }
 
-/* Adds one or two blocks, from byte `at` on, of every slot's row. */
-ROW_INLINE void sum_blocks(const struct moetoken_rows *rows, int type, bool weighted, int store,
-                           int64_t at, int blocks, struct addends *addends)
+/* Where the partial sums of the block at byte `at` of a row are. */
+ROW_INLINE int64_t partial_at(int type, int64_t at)
 {
-    const int64_t row_bytes = rows->length * (int64_t)token_size(type);
-    struct sums first = sums_zero(), second = sums_zero();
-    for (int64_t s = 0; s < rows->count; s += ADDENDS_MOST) {
-        if (rows->count > ADDENDS_MOST)
-            list_addends(rows, s, addends);
-        for (int64_t i = 0; i < addends->count; i++) {
-            const struct addend *addend = &addends->addend[i];
-            const char *in = addend->in + at;
-            prefetch_addend(addend, at, row_bytes, blocks * block_bytes(type));
-            sums_add(type, weighted, in, addend, &first);
-            if (blocks == 2)
-                sums_add(type, weighted, in + block_bytes(type), addend, &second);
-        }
+    return type == MOETOKEN_F64 ? at : at / (int64_t)token_size(type) * (int64_t)sizeof(float);
+}
+
+ROW_INLINE struct sums sums_begin(const struct moetoken_rows *rows, int type, int64_t at)
+{
+    return rows->partial_in ? sums_load(type, (const char *)rows->partial_in + partial_at(type, at))
+                            : sums_zero();
+}
+
+/* Adds one or two blocks, from byte `at` on, of every row. */
+ROW_INLINE void sum_blocks(const struct moetoken_rows *rows, int type, bool weighted, int store,
+                           int64_t at, int blocks)
+{
+    const int64_t second_at = at + block_bytes(type);
+    struct sums first = sums_begin(rows, type, at), second = sums_zero();
+    if (blocks == 2)
+        second = sums_begin(rows, type, second_at);
+    for (int64_t i = 0; i < rows->count; i++) {
+        const double weight = weighted ? rows->weight[i] : 1;
+        prefetch_addend(rows, type, i, at, blocks * block_bytes(type));
+        sums_add(type, weighted, rows->in_row[i] + at, weight, &first);
+        if (blocks == 2)
+            sums_add(type, weighted, rows->in_row[i] + second_at, weight, &second);
+    }
+    if (rows->partial_out) {
+        sums_save(type, first, (char *)rows->partial_out + partial_at(type, at));
+        if (blocks == 2)
+            sums_save(type, second, (char *)rows->partial_out + partial_at(type, second_at));
+        return;
     }
     sums_store(type, first, rows->token_out + at, store);
     if (blocks == 2)
-        sums_store(type, second, rows->token_out + at + block_bytes(type), store);
+        sums_store(type, second, rows->token_out + second_at, store);
 }
 
-ROW_INLINE void sum_tail(const struct moetoken_rows *rows, int type, int64_t at, size_t bytes,
-                         struct addends *addends)
+ROW_INLINE void sum_tail(const struct moetoken_rows *rows, int type, int64_t at, size_t bytes)
 {
     char in[BLOCK * 8] = {0}, out[BLOCK * 8];
-    struct sums sums = sums_zero();
-    for (int64_t s = 0; s < rows->count; s += ADDENDS_MOST) {
-        if (rows->count > ADDENDS_MOST)
-            list_addends(rows, s, addends);
-        for (int64_t i = 0; i < addends->count; i++) {
-            memcpy(in, addends->addend[i].in + at, bytes);
-            sums_add(type, true, in, &addends->addend[i], &sums);
-        }
+    struct sums sums = sums_begin(rows, type, at);
+    for (int64_t i = 0; i < rows->count; i++) {
+        memcpy(in, rows->in_row[i] + at, bytes);
+        sums_add(type, true, in, rows->weight ? rows->weight[i] : 1, &sums);
+    }
+    if (rows->partial_out) {
+        sums_save(type, sums, (char *)rows->partial_out + partial_at(type, at));
+        return;
     }
     sums_store(type, sums, out, STORE_CACHED);
     memcpy(rows->token_out + at, out, bytes);
 }
 
-/* Two blocks at a time share the work that each slot costs; two of float64 have no room in the
+/* Two blocks at a time share the work that each row costs; two of float64 have no room in the
  * registers of some. */
-ROW_INLINE void sum_row(const struct moetoken_rows *rows, int type, bool weighted, int store,
-                        struct addends *addends)
+ROW_INLINE void sum_row(const struct moetoken_rows *rows, int type, bool weighted)
 {
-    const int most = type == MOETOKEN_TOKEN_F64 ? 1 : 2;
+    const int most = type == MOETOKEN_F64 ? 1 : 2;
+    const int store = store_kind(rows->token_out, rows->streaming);
     const int64_t count = rows->length / BLOCK;
     int64_t b = 0;
     for (; b + most <= count; b += most)
-        sum_blocks(rows, type, weighted, store, b * block_bytes(type), most, addends);
+        sum_blocks(rows, type, weighted, store, b * block_bytes(type), most);
     if (b < count)
-        sum_blocks(rows, type, weighted, store, b * block_bytes(type), 1, addends);
-}
-
-ROW_INLINE void sum_row_stores(const struct moetoken_rows *rows, int type, bool weighted,
-                               struct addends *addends)
-{
-    switch (store_kind(rows->token_out, rows->streaming)) {
-    case STORE_STREAMING:
-        sum_row(rows, type, weighted, STORE_STREAMING, addends);
-        break;
-    case STORE_STREAMING_16:
-        sum_row(rows, type, weighted, STORE_STREAMING_16, addends);
-        break;
-    default:
-        sum_row(rows, type, weighted, STORE_CACHED, addends);
-        break;
-    }
+        sum_blocks(rows, type, weighted, store, b * block_bytes(type), 1);
 }
 
 ROW_INLINE void slots_to_token(const struct moetoken_rows *rows, int type)
 {
     const int64_t tail = rows->length % BLOCK;
-    struct addends addends;
-    list_addends(rows, 0, &addends);
     if (rows->weight)
-        sum_row_stores(rows, type, true, &addends);
+        sum_row(rows, type, true);
     else
-        sum_row_stores(rows, type, false, &addends);
+        sum_row(rows, type, false);
     if (tail != 0)
         sum_tail(rows, type, (rows->length - tail) * (int64_t)token_size(type),
-                 (size_t)tail * token_size(type), &addends);
+                 (size_t)tail * token_size(type));
 }
 
 ROW_INLINE void copy_to_slots(const struct moetoken_rows *rows, int64_t size)

@@ -66,7 +66,7 @@ ROW_INLINE uint16x8_t round_to_bf16(float32x4_t even, float32x4_t odd)
 /* Rounds two eighths, as eighth_single makes them, to a quarter of a block of 16-bit elements. */
 ROW_INLINE uint16x8_t round_to_16_bit(int type, float32x4_t first, float32x4_t second)
 {
-    if (type == MOETOKEN_TOKEN_BF16)
+    if (type == MOETOKEN_BF16)
         return round_to_bf16(first, second);
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(first), second));
 }
@@ -78,12 +78,12 @@ ROW_INLINE uint16x8_t round_to_16_bit(int type, float32x4_t first, float32x4_t s
 ROW_INLINE float32x4_t eighth_single(int type, const char *block, int eighth)
 {
     switch (type) {
-    case MOETOKEN_TOKEN_BF16: {
+    case MOETOKEN_BF16: {
         uint32x4_t eight = vreinterpretq_u32_u16(load_16_bytes(block + eighth / 2 * 16));
         eight = eighth % 2 ? vandq_u32(eight, vdupq_n_u32(0xffff0000u)) : vshlq_n_u32(eight, 16);
         return vreinterpretq_f32_u32(eight);
     }
-    case MOETOKEN_TOKEN_F16: {
+    case MOETOKEN_F16: {
         uint8x8_t four = vld1_u8((const uint8_t *)block + 8 * eighth);
         return vcvt_f32_f16(vreinterpret_f16_u8(four));
     }
@@ -95,7 +95,7 @@ ROW_INLINE float32x4_t eighth_single(int type, const char *block, int eighth)
 /* Infinity and NaN are the elements with all exponent bits set. */
 ROW_INLINE bool block_is_finite(int type, const char *token)
 {
-    if (type == MOETOKEN_TOKEN_F32) {
+    if (type == MOETOKEN_F32) {
         const uint32x4_t exponent = vdupq_n_u32(0x7f800000u);
         uint32x4_t largest = vdupq_n_u32(0);
         for (int at = 0; at < 128; at += 16) {
@@ -104,7 +104,7 @@ ROW_INLINE bool block_is_finite(int type, const char *token)
         }
         return vmaxvq_u32(largest) != 0x7f800000u;
     }
-    const uint16_t exponent = type == MOETOKEN_TOKEN_BF16 ? 0x7f80 : 0x7c00;
+    const uint16_t exponent = type == MOETOKEN_BF16 ? 0x7f80 : 0x7c00;
     uint16x8_t largest = vdupq_n_u16(0);
     for (int at = 0; at < 64; at += 16)
         largest = vmaxq_u16(largest, vandq_u16(load_16_bytes(token + at), vdupq_n_u16(exponent)));
@@ -164,7 +164,7 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     float64x2_t b = vaddq_f64(vaddq_f64(sum[1], sum[9]), vaddq_f64(sum[5], sum[13]));
     float64x2_t c = vaddq_f64(vaddq_f64(sum[2], sum[10]), vaddq_f64(sum[6], sum[14]));
     float64x2_t d = vaddq_f64(vaddq_f64(sum[3], sum[11]), vaddq_f64(sum[7], sum[15]));
-    if (type == MOETOKEN_TOKEN_BF16)
+    if (type == MOETOKEN_BF16)
         return vpaddd_f64(vaddq_f64(a, b)) + vpaddd_f64(vaddq_f64(c, d));
     return vpaddd_f64(vaddq_f64(vaddq_f64(a, c), vaddq_f64(b, d)));
 }
@@ -173,7 +173,7 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
  * fused or not makes no difference to those. */
 ROW_INLINE void add_products(int type, float32x4_t x, float32x4_t g, float64x2_t *sum)
 {
-    if (type == MOETOKEN_TOKEN_F16) {
+    if (type == MOETOKEN_F16) {
         float32x4_t product = vmulq_f32(x, g);
         sum[0] = vaddq_f64(sum[0], vcvt_f64_f32(vget_low_f32(product)));
         sum[1] = vaddq_f64(sum[1], vcvt_high_f64_f32(product));
@@ -253,7 +253,7 @@ ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded
     char *out = block.out;
     (void)decoded;
     float64x2_t *sum = lanes->sum;
-    if (type != MOETOKEN_TOKEN_F64) {
+    if (type != MOETOKEN_F64) {
         row_half(type, verbs, care, store, 0, in, token, weight, out, &sum[0]);
         row_half(type, verbs, care, store, 1, in, token, weight, out, &sum[8]);
         return;
@@ -282,12 +282,35 @@ ROW_INLINE struct sums sums_zero(void)
     return (struct sums){{zero, zero, zero, zero, zero, zero, zero, zero}, {vdupq_n_f64(0)}};
 }
 
-/* Two roundings: -ffp-contract=off is part of the build. */
-ROW_INLINE void sums_add_eighth(int type, bool weighted, const char *in,
-                                const struct addend *addend, int eighth, struct sums *sums)
+/* Unrounded, register by register. */
+ROW_INLINE struct sums sums_load(int type, const char *from)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
-        const float64x2_t w = vdupq_n_f64(addend->weight);
+    struct sums sums = sums_zero();
+    if (type == MOETOKEN_F64)
+        for (int pair = 0; pair < 16; pair++)
+            sums.wide[pair] = vld1q_f64((const double *)(const void *)from + 2 * pair);
+    else
+        for (int eighth = 0; eighth < 8; eighth++)
+            sums.single[eighth] = vld1q_f32((const float *)(const void *)from + 4 * eighth);
+    return sums;
+}
+
+ROW_INLINE void sums_save(int type, struct sums sums, char *to)
+{
+    if (type == MOETOKEN_F64)
+        for (int pair = 0; pair < 16; pair++)
+            vst1q_f64((double *)(void *)to + 2 * pair, sums.wide[pair]);
+    else
+        for (int eighth = 0; eighth < 8; eighth++)
+            vst1q_f32((float *)(void *)to + 4 * eighth, sums.single[eighth]);
+}
+
+/* Two roundings: -ffp-contract=off is part of the build. */
+ROW_INLINE void sums_add_eighth(int type, bool weighted, const char *in, double weight, int eighth,
+                                struct sums *sums)
+{
+    if (type == MOETOKEN_F64) {
+        const float64x2_t w = vdupq_n_f64(weight);
         float64x2_t low = vreinterpretq_f64_u16(load_16_bytes(in + 32 * eighth));
         float64x2_t high = vreinterpretq_f64_u16(load_16_bytes(in + 32 * eighth + 16));
         float64x2_t *sum = &sums->wide[2 * eighth];
@@ -296,28 +319,27 @@ ROW_INLINE void sums_add_eighth(int type, bool weighted, const char *in,
     } else {
         float32x4_t single = eighth_single(type, in, eighth);
         if (weighted)
-            single = vmulq_f32(vdupq_n_f32(addend->single_weight), single);
+            single = vmulq_f32(vdupq_n_f32((float)weight), single);
         sums->single[eighth] = vaddq_f32(sums->single[eighth], single);
     }
 }
 
-ROW_INLINE void sums_add(int type, bool weighted, const char *in, const struct addend *addend,
-                         struct sums *sums)
+ROW_INLINE void sums_add(int type, bool weighted, const char *in, double weight, struct sums *sums)
 {
-    sums_add_eighth(type, weighted, in, addend, 0, sums);
-    sums_add_eighth(type, weighted, in, addend, 1, sums);
-    sums_add_eighth(type, weighted, in, addend, 2, sums);
-    sums_add_eighth(type, weighted, in, addend, 3, sums);
-    sums_add_eighth(type, weighted, in, addend, 4, sums);
-    sums_add_eighth(type, weighted, in, addend, 5, sums);
-    sums_add_eighth(type, weighted, in, addend, 6, sums);
-    sums_add_eighth(type, weighted, in, addend, 7, sums);
+    sums_add_eighth(type, weighted, in, weight, 0, sums);
+    sums_add_eighth(type, weighted, in, weight, 1, sums);
+    sums_add_eighth(type, weighted, in, weight, 2, sums);
+    sums_add_eighth(type, weighted, in, weight, 3, sums);
+    sums_add_eighth(type, weighted, in, weight, 4, sums);
+    sums_add_eighth(type, weighted, in, weight, 5, sums);
+    sums_add_eighth(type, weighted, in, weight, 6, sums);
+    sums_add_eighth(type, weighted, in, weight, 7, sums);
 }
 
 /* Four eighths of the result. */
 ROW_INLINE void sums_store_half(int type, const struct sums *sums, int half, char *out, int store)
 {
-    if (type == MOETOKEN_TOKEN_F64) {
+    if (type == MOETOKEN_F64) {
         const float64x2_t *sum = &sums->wide[8 * half];
         for (int pair = 0; pair < 4; pair++)
             store_32_bytes(out + 128 * half + 32 * pair,
@@ -377,82 +399,82 @@ static void copy_rows_8_neon(const struct moetoken_rows *rows)
 
 static void scale_rows_f32_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE);
 }
 
 static void scale_rows_f16_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE);
 }
 
 static void scale_rows_bf16_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE);
 }
 
 static void scale_rows_f64_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_SCALE);
+    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE);
 }
 
 static void dot_rows_f32_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F32, VERB_DOT);
 }
 
 static void dot_rows_f16_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F16, VERB_DOT);
 }
 
 static void dot_rows_bf16_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_DOT);
 }
 
 static void dot_rows_f64_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F64, VERB_DOT);
 }
 
 static void scale_dot_rows_f32_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F32, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_f16_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F16, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_bf16_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_BF16, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE | VERB_DOT);
 }
 
 static void scale_dot_rows_f64_neon(const struct moetoken_rows *rows)
 {
-    token_to_slots(rows, MOETOKEN_TOKEN_F64, VERB_SCALE | VERB_DOT);
+    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE | VERB_DOT);
 }
 
 static void sum_rows_f32_neon(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F32);
+    slots_to_token(rows, MOETOKEN_F32);
 }
 
 static void sum_rows_f16_neon(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F16);
+    slots_to_token(rows, MOETOKEN_F16);
 }
 
 static void sum_rows_bf16_neon(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_BF16);
+    slots_to_token(rows, MOETOKEN_BF16);
 }
 
 static void sum_rows_f64_neon(const struct moetoken_rows *rows)
 {
-    slots_to_token(rows, MOETOKEN_TOKEN_F64);
+    slots_to_token(rows, MOETOKEN_F64);
 }
 
 /* Stores with the non-temporal hint are ordered like any other. */

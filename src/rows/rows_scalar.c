@@ -3,7 +3,7 @@
  * Plain loops over elements of any stride, compiled without a vectoriser. What they compute is
  * what all variants must compute, to the bit. One body a verb; `type` is a constant wherever a
  * body is used, so that each kernel below is a loop over one type. */
-#include "formats.h"
+#include "rows/formats.h"
 #include "rows/rows.h"
 
 #include <moetoken/moetoken.h>
@@ -73,19 +73,36 @@ static inline void scale_dot_rows(const struct moetoken_rows *rows, int type)
     }
 }
 
+/* The partial sums of the scalar kernels are in order. */
+static inline double partial_load(int type, const void *partial, int64_t h)
+{
+    if (partial == NULL)
+        return 0;
+    return type == MOETOKEN_F64 ? ((const double *)partial)[h]
+                                : (double)((const float *)partial)[h];
+}
+
+static inline void partial_store(int type, void *partial, int64_t h, double sum)
+{
+    if (type == MOETOKEN_F64)
+        ((double *)partial)[h] = sum;
+    else
+        ((float *)partial)[h] = (float)sum;
+}
+
 static inline void sum_rows(const struct moetoken_rows *rows, int type)
 {
     for (int64_t h = 0; h < rows->length; h++) {
-        double sum = 0;
+        double sum = partial_load(type, rows->partial_in, h);
         for (int64_t s = 0; s < rows->count; s++) {
             double weight = rows->weight ? rows->weight[s] : 1;
-            if (weight == 0) /* an Inf or NaN in the row does not leak */
-                continue;
-            const char *in = rows->in + rows->row[s] * rows->in_row_stride;
-            double x = element_load(type, in + h * rows->in_stride);
+            double x = element_load(type, rows->in_row[s] + h * rows->in_stride);
             sum = element_sum(type, sum, element_product(type, weight, x));
         }
-        element_store(type, rows->token_out + h * rows->token_stride, sum);
+        if (rows->partial_out)
+            partial_store(type, rows->partial_out, h, sum);
+        else
+            element_store(type, rows->token_out + h * rows->token_stride, sum);
     }
 }
 
@@ -108,82 +125,82 @@ static void copy_rows_8_scalar(const struct moetoken_rows *rows)
 
 static void scale_rows_f32_scalar(const struct moetoken_rows *rows)
 {
-    scale_rows(rows, MOETOKEN_TOKEN_F32);
+    scale_rows(rows, MOETOKEN_F32);
 }
 
 static void scale_rows_f16_scalar(const struct moetoken_rows *rows)
 {
-    scale_rows(rows, MOETOKEN_TOKEN_F16);
+    scale_rows(rows, MOETOKEN_F16);
 }
 
 static void scale_rows_bf16_scalar(const struct moetoken_rows *rows)
 {
-    scale_rows(rows, MOETOKEN_TOKEN_BF16);
+    scale_rows(rows, MOETOKEN_BF16);
 }
 
 static void scale_rows_f64_scalar(const struct moetoken_rows *rows)
 {
-    scale_rows(rows, MOETOKEN_TOKEN_F64);
+    scale_rows(rows, MOETOKEN_F64);
 }
 
 static void dot_rows_f32_scalar(const struct moetoken_rows *rows)
 {
-    dot_rows(rows, MOETOKEN_TOKEN_F32);
+    dot_rows(rows, MOETOKEN_F32);
 }
 
 static void dot_rows_f16_scalar(const struct moetoken_rows *rows)
 {
-    dot_rows(rows, MOETOKEN_TOKEN_F16);
+    dot_rows(rows, MOETOKEN_F16);
 }
 
 static void dot_rows_bf16_scalar(const struct moetoken_rows *rows)
 {
-    dot_rows(rows, MOETOKEN_TOKEN_BF16);
+    dot_rows(rows, MOETOKEN_BF16);
 }
 
 static void dot_rows_f64_scalar(const struct moetoken_rows *rows)
 {
-    dot_rows(rows, MOETOKEN_TOKEN_F64);
+    dot_rows(rows, MOETOKEN_F64);
 }
 
 static void scale_dot_rows_f32_scalar(const struct moetoken_rows *rows)
 {
-    scale_dot_rows(rows, MOETOKEN_TOKEN_F32);
+    scale_dot_rows(rows, MOETOKEN_F32);
 }
 
 static void scale_dot_rows_f16_scalar(const struct moetoken_rows *rows)
 {
-    scale_dot_rows(rows, MOETOKEN_TOKEN_F16);
+    scale_dot_rows(rows, MOETOKEN_F16);
 }
 
 static void scale_dot_rows_bf16_scalar(const struct moetoken_rows *rows)
 {
-    scale_dot_rows(rows, MOETOKEN_TOKEN_BF16);
+    scale_dot_rows(rows, MOETOKEN_BF16);
 }
 
 static void scale_dot_rows_f64_scalar(const struct moetoken_rows *rows)
 {
-    scale_dot_rows(rows, MOETOKEN_TOKEN_F64);
+    scale_dot_rows(rows, MOETOKEN_F64);
 }
 
 static void sum_rows_f32_scalar(const struct moetoken_rows *rows)
 {
-    sum_rows(rows, MOETOKEN_TOKEN_F32);
+    sum_rows(rows, MOETOKEN_F32);
 }
 
 static void sum_rows_f16_scalar(const struct moetoken_rows *rows)
 {
-    sum_rows(rows, MOETOKEN_TOKEN_F16);
+    sum_rows(rows, MOETOKEN_F16);
 }
 
 static void sum_rows_bf16_scalar(const struct moetoken_rows *rows)
 {
-    sum_rows(rows, MOETOKEN_TOKEN_BF16);
+    sum_rows(rows, MOETOKEN_BF16);
 }
 
 static void sum_rows_f64_scalar(const struct moetoken_rows *rows)
 {
-    sum_rows(rows, MOETOKEN_TOKEN_F64);
+    sum_rows(rows, MOETOKEN_F64);
 }
 
 /* The scalar kernels store through the caches: nothing to wait for. */

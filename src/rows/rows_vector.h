@@ -43,16 +43,9 @@ struct block {
     char *out;
 };
 
-/* A row that a sum adds; all but float64 multiply by the float32. */
-struct addend {
-    const char *in, *next; /* next: a row that the next sum will add */
-    double weight;
-    float single_weight;
-};
-
 ROW_INLINE bool is_16_bit(int type)
 {
-    return type == MOETOKEN_TOKEN_F16 || type == MOETOKEN_TOKEN_BF16;
+    return type == MOETOKEN_F16 || type == MOETOKEN_BF16;
 }
 
 #endif

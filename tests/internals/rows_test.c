@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_COUNT 48
+#define MAX_COUNT MOETOKEN_ROWS_PER_SUM
 
 static const uint32_t all_isas[] = {MOETOKEN_ISA_SCALAR, MOETOKEN_ISA_AVX2, MOETOKEN_ISA_AVX512,
                                     MOETOKEN_ISA_NEON};
@@ -38,6 +38,7 @@ struct field {
     struct buffer buffer[3];
     struct moetoken_rows rows;
     int64_t row[MAX_COUNT], next_rows[MAX_COUNT];
+    const char *in_row[MAX_COUNT];
     double weight[MAX_COUNT], dot[MAX_COUNT];
     moetoken_type type;
     enum moetoken_row_verb verb;
@@ -73,9 +74,14 @@ static void point_rows(struct field *field, const struct shape *shape)
 {
     size_t size = number_size(field->type);
     int out = shape->in_place ? IN : OUT;
+    for (int64_t s = 0; s < shape->count; s++) {
+        field->in_row[s] = field->buffer[IN].data + field->row[s] * row_bytes(shape, IN, size);
+    }
+    bool sums = field->verb == MOETOKEN_SUM_ROWS;
     field->rows = (struct moetoken_rows){.length = shape->length,
                                          .count = shape->count,
-                                         .row = field->row,
+                                         .row = sums ? NULL : field->row,
+                                         .in_row = sums ? field->in_row : NULL,
                                          .next_rows = field->next_rows,
                                          .weight = shape->without_weights ? NULL : field->weight,
                                          .dot = field->dot,
@@ -221,10 +227,8 @@ static void expect_sum(struct field *field)
         double sum = 0;
         for (int64_t s = 0; s < field->rows.count; s++) {
             double weight = field->rows.weight != NULL ? field->weight[s] : 1;
-            if (weight != 0) {
-                double more = sum + product(weight, in_value(field, s, h), field->type);
-                sum = field->type == MOETOKEN_F64 ? more : number_round(more, MOETOKEN_F32);
-            }
+            double more = sum + product(weight, in_value(field, s, h), field->type);
+            sum = field->type == MOETOKEN_F64 ? more : number_round(more, MOETOKEN_F32);
         }
         number_store(field->rows.token_out + h * field->rows.token_stride, field->type, sum);
     }
@@ -353,7 +357,7 @@ static void every_count(void **state)
 {
     (void)state;
     for (size_t k = 0; k < MOETOKEN_ROW_KERNEL_COUNT; k++) {
-        for (int64_t count = 0; count < MAX_COUNT; count++) {
+        for (int64_t count = 0; count <= MAX_COUNT; count++) {
             struct shape shape = unit_shape(1 + random_below(80), count);
             shape.without_weights = random_chance(40);
             shape.in_place = random_chance(30);

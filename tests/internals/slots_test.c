@@ -1,6 +1,6 @@
 /* slots_test.c - how index tensors and routing maps are read: many at a time where they lie side by
  * side, against one by one. Rows of any length, any set byte, pages that may not be touched. */
-#include "slots.h"
+#include "routing/slots.h"
 #include "support/check.h"
 #include "support/random.h"
 #include "support/tensors.h"
@@ -10,9 +10,10 @@
 static struct moetoken_view view_of(const struct test_tensor *tensor, int ndim)
 {
     struct moetoken_view view;
-    const struct moetoken_argument argument = {
-        &tensor->dl, &view, "tensor", ndim, MOETOKEN_MAP_LIKE | MOETOKEN_INDEX_LIKE, true};
-    check(moetoken_views_make(&argument, 1) == MOETOKEN_OK, "%s", moetoken_last_error());
+    view.name = "tensor";
+    check(moetoken_view_make(&tensor->dl, ndim, MOETOKEN_MAP_LIKE | MOETOKEN_INDEX_LIKE, true,
+                             &view) == MOETOKEN_OK,
+          "%s", moetoken_last_error());
     return view;
 }
 

@@ -2,6 +2,7 @@
  * options that contradict each other, views that interleave. Numbers are worked by hand. */
 #include "support/check.h"
 
+#include <math.h>
 #include <string.h>
 
 /* g [T,2] for unpermute_grad without probs; every array is large enough for the cases below. */
@@ -35,9 +36,15 @@ static void more_rows_than_slots(void **state)
 {
     struct plain plain;
     (void)state;
-    plain_make(&plain, 2, 4, 5);
+    plain_make(&plain, 2, 4, 5); /* by map, as token ids are given */
+    plain.args.permute_token_id = &plain.id;
     check_refused(moetoken_unpermute_grad(&plain.args, NULL), MOETOKEN_ERR_SHAPE, "R = 5",
                   "at most N = 4", NULL);
+    plain_make(&plain, 2, 4, 5); /* by ids, as far as can be told: the last row is nobody's */
+    plain.rows[8] = plain.rows[9] = NAN;
+    check(moetoken_unpermute_grad(&plain.args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    check(plain.rows[7] == 4 && plain.rows[8] == 0 && plain.rows[9] == 0, "rows %g %g %g",
+          plain.rows[7], plain.rows[8], plain.rows[9]);
     plain_make(&plain, 2, 4, 3); /* padded: exactly as many */
     plain.args.permute_token_id = &plain.id;
     plain.args.drop_and_pad = true;

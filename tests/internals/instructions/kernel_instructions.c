@@ -3,7 +3,7 @@
  * Run by instructions.sh: kernels of an instruction set -> one callgrind dump a kernel, whose
  * trigger is the kernel's name. Four slots, rows of 1024 elements, no tails: the loops that
  * matter. */
-#include "formats.h"
+#include "rows/formats.h"
 #include "rows/rows.h"
 
 #include <moetoken/moetoken.h>
@@ -28,11 +28,13 @@ static void count_instructions(const struct moetoken_row_kernel_entry *entry,
     static const int64_t row[COUNT] = {2, 0, 3, 1};
     static const double weight[COUNT] = {0x1.921fb6p-1, 0x1.5bf0a8p-2, 0x1.6a09e6p-3,
                                          0x1.19799ap-4};
+    const char *in_row[COUNT] = {in[2], in[0], in[3], in[1]};
     double dot[COUNT];
     int64_t size = (int64_t)entry->element_size;
     struct moetoken_rows rows = {.length = LENGTH,
                                  .count = COUNT,
                                  .row = row,
+                                 .in_row = in_row,
                                  .weight = weight,
                                  .dot = dot,
                                  .token_in = token,

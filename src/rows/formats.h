@@ -3,8 +3,8 @@
  * Used by the scalar kernels and by operators for single elements (weights, probs). Values travel
  * as double, which holds every float32, float16 and bfloat16 exactly. All functions want rounding
  * to nearest even, which float_mode.h provides. */
-#ifndef MOETOKEN_FORMATS_H
-#define MOETOKEN_FORMATS_H
+#ifndef MOETOKEN_ROWS_FORMATS_H
+#define MOETOKEN_ROWS_FORMATS_H
 
 #include <math.h>
 #include <stdint.h>
@@ -91,15 +91,15 @@ static inline double element_load(int type, const char *from)
     float single;
     double value;
     switch (type) {
-    case MOETOKEN_TOKEN_F32:
+    case MOETOKEN_F32:
         memcpy(&single, from, sizeof single);
         return (double)single;
-    case MOETOKEN_TOKEN_F64:
+    case MOETOKEN_F64:
         memcpy(&value, from, sizeof value);
         return value;
     default:
         memcpy(&half, from, sizeof half);
-        return type == MOETOKEN_TOKEN_F16 ? double_from_float16(half) : double_from_bfloat16(half);
+        return type == MOETOKEN_F16 ? double_from_float16(half) : double_from_bfloat16(half);
     }
 }
 
@@ -112,14 +112,14 @@ static inline void element_store(int type, char *to, double value)
     float single = (float)value;
     uint16_t half;
     switch (type) {
-    case MOETOKEN_TOKEN_F32:
+    case MOETOKEN_F32:
         memcpy(to, value != value ? (const void *)&nan_single : &single, sizeof single);
         break;
-    case MOETOKEN_TOKEN_F64:
+    case MOETOKEN_F64:
         memcpy(to, value != value ? (const void *)&nan_double : &value, sizeof value);
         break;
     default:
-        half = type == MOETOKEN_TOKEN_F16 ? round_to_float16(value) : round_to_bfloat16(value);
+        half = type == MOETOKEN_F16 ? round_to_float16(value) : round_to_bfloat16(value);
         memcpy(to, &half, sizeof half);
         break;
     }
@@ -128,7 +128,7 @@ static inline void element_store(int type, char *to, double value)
 /* A product in the arithmetic of the type: float32, or binary64 for float64. */
 static inline double element_product(int type, double a, double b)
 {
-    if (type == MOETOKEN_TOKEN_F64)
+    if (type == MOETOKEN_F64)
         return a * b;
     return (double)((float)a * (float)b);
 }
@@ -136,7 +136,7 @@ static inline double element_product(int type, double a, double b)
 /* A sum in the arithmetic of the type. */
 static inline double element_sum(int type, double a, double b)
 {
-    if (type == MOETOKEN_TOKEN_F64)
+    if (type == MOETOKEN_F64)
         return a + b;
     return (double)((float)a + (float)b);
 }
