@@ -303,6 +303,15 @@ static bool declare_from_file(struct bench_case *bench, const struct case_files 
     return true;
 }
 
+/* Outputs and workspace; inputs are in the files. */
+static bool justified(const struct bench_case *bench, const struct case_files *files)
+{
+    double bytes = 16.0 * ((double)bench->tokens + (double)bench->slots);
+    for (int i = bench->inputs_count; i < bench->count; i++)
+        bytes += (double)tensor_bytes(&bench->tensors[i].tensor);
+    return case_justifies(files, 0, bytes);
+}
+
 bool bench_case_read(struct bench_case *bench, struct arena *arena, const struct case_files *files,
                      bool in_place, char *error, size_t error_size)
 {
@@ -338,7 +347,7 @@ bool bench_case_read(struct bench_case *bench, struct arena *arena, const struct
         return false;
     }
     declare_outputs(bench);
-    if (!place_tensors(bench, arena, error, error_size))
+    if (!justified(bench, files) || !place_tensors(bench, arena, error, error_size))
         return false;
     for (int i = 0; i < bench->inputs_count; i++)
         memcpy(bench->tensors[i].tensor.data, (const char *)from[i]->data + from[i]->byte_offset,

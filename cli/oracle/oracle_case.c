@@ -188,6 +188,23 @@ static bool check_magnitudes(const struct case_files *attributes, const struct o
     return false;
 }
 
+/* What is kept for each slot, token, row, element of a row and expert; see oracle_slots. */
+static bool check_work(const struct case_files *attributes, const struct oracle_case *oracle)
+{
+    return case_justifies(attributes, 0,
+                          64.0 * (double)oracle->slots + 16.0 * (double)oracle->tokens +
+                              8.0 * (double)oracle->rows + 16.0 * (double)oracle->hidden +
+                              64.0 * (double)oracle->experts);
+}
+
+/* permute rounds the number of slots down to whole tokens or, padded, experts. */
+static void round_slots(struct oracle_case *oracle)
+{
+    int64_t groups = oracle->drop_and_pad ? oracle->experts : oracle->tokens;
+    if (oracle->operator_kind == OPERATOR_PERMUTE && oracle->slots > 0 && groups > 0)
+        oracle->slots -= oracle->slots % groups;
+}
+
 /* Sizes that no input tensor told. */
 static bool complete_sizes(const struct case_files *attributes,
                            const struct oracle_options *options, struct oracle_case *oracle)
@@ -202,6 +219,7 @@ static bool complete_sizes(const struct case_files *attributes,
         !attribute(attributes, "experts_num", options->experts_num, &oracle->experts) ||
         !attribute(attributes, "num_out_tokens", options->num_out_tokens, &oracle->slots))
         return false;
+    round_slots(oracle);
     if (oracle->operator_kind == OPERATOR_PERMUTE)
         oracle->rows = oracle->output[0] != NULL   ? tensor_dimension(oracle->output[0], 0)
                        : oracle->output[1] != NULL ? tensor_dimension(oracle->output[1], 0)
@@ -212,7 +230,7 @@ static bool complete_sizes(const struct case_files *attributes,
         report_input(attributes, "the number of tokens or slots is not known");
         return false;
     }
-    return check_magnitudes(attributes, oracle);
+    return check_magnitudes(attributes, oracle) && check_work(attributes, oracle);
 }
 
 /* The operator: the command line, the metadata of OUT, or what OUT holds. */
