@@ -59,7 +59,7 @@ permute, permute_grad, unpermute, unpermute_grad = library.moetoken_python_funct
 
 
 def version() -> str:
-    """The version of the C library, for example ``"0.1.0"``."""
+    """The version of the C library, for example ``"0.2.0"``."""
     return library.moetoken_version().decode()
 
 
