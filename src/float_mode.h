@@ -4,11 +4,21 @@
 #ifndef MOETOKEN_FLOAT_MODE_H
 #define MOETOKEN_FLOAT_MODE_H
 
+#include "float_build.h"
+
 #include <stdint.h>
 
-/* Switches the calling thread to the defined mode; returns what leave needs to undo it. */
-uint64_t moetoken_float_mode_enter(void);
+/* A test compiles the generic way where there is a better one. */
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(MOETOKEN_GENERIC_FLOAT_MODE)
+typedef uint64_t moetoken_float_mode;
+#else
+#include <fenv.h>
+typedef fenv_t moetoken_float_mode;
+#endif
+
+/* Switches the calling thread to the defined mode; *saved is what leave needs to undo it. */
+void moetoken_float_mode_enter(moetoken_float_mode *saved);
 /* Restores the thread's mode and its exception flags. */
-void moetoken_float_mode_leave(uint64_t saved);
+void moetoken_float_mode_leave(const moetoken_float_mode *saved);
 
 #endif

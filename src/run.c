@@ -58,9 +58,10 @@ struct moving {
 static void move_range(const void *context, int64_t first, int64_t end)
 {
     const struct moving *moving = context;
-    uint64_t mode = moetoken_float_mode_enter();
+    moetoken_float_mode mode;
+    moetoken_float_mode_enter(&mode);
     moving->body(moving->context, first, end);
-    moetoken_float_mode_leave(mode);
+    moetoken_float_mode_leave(&mode);
     moving->run->kernels.fence();
 }
 

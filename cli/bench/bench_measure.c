@@ -153,7 +153,7 @@ void measure_case(const struct bench_case *bench, const struct sweep *sweep, int
                   struct measures *measures)
 {
     size_t bytes = traffic_bytes(&bench->traffic);
-    int threads = bench->options.threads > 0 ? bench->options.threads : omp_get_max_threads();
+    int threads = moetoken_threads_chosen(bench->options.threads);
     measures->threads = bytes < MOETOKEN_SERIAL_BYTES ? 1 : threads;
     /* Far beyond the caches, the end of a call leaves nothing that the next one begins with. */
     if (bytes > 4 * sweep->size) {

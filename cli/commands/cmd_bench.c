@@ -2,7 +2,6 @@
  *
  * Options -> list of cases (bench_list) -> each made (bench_case), called once and, if asked for,
  * verified (bench_verify), measured (bench_measure) and reported (bench_report). */
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,7 +187,7 @@ static bool run_scaling(struct bench_run *run)
     const struct listed_case listed = {.model = find_model_shape("deepseek-v3"),
                                        .tokens = run->settings->quick ? 1024 : 4096,
                                        .type = MOETOKEN_BF16};
-    int most = run->options.threads > 0 ? run->options.threads : omp_get_max_threads();
+    int most = moetoken_threads_chosen(run->options.threads);
     bench_report_scaling(&run->report);
     for (int threads = 1;; threads = 2 * threads < most ? 2 * threads : most) {
         run->options.threads = threads;

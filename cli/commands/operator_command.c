@@ -3,7 +3,6 @@
 #include "operator_command.h"
 
 #include <inttypes.h>
-#include <omp.h>
 #include <string.h>
 
 #include "terminal/progress.h"
@@ -218,7 +217,7 @@ static const char *isa_in_use(const struct operator_job *job)
 
 static int threads_in_use(const struct operator_job *job)
 {
-    return job->options.threads > 0 ? job->options.threads : omp_get_max_threads();
+    return moetoken_threads_chosen(job->options.threads);
 }
 
 static int64_t bytes_moved(const struct operator_job *job)

@@ -7,6 +7,8 @@
 #define MOETOKEN_ROWS_H
 
 #include <moetoken/moetoken.h>
+#include "float_build.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
