@@ -29,7 +29,10 @@ static aclTensor *make(aclDataType type, int64_t rows, int64_t columns, const vo
     size_t bytes = (size_t)(rows * (columns ? columns : 1)) * aclDataTypeSize(type);
     must(aclrtMalloc(data, bytes, ACL_MEM_MALLOC_NORMAL_ONLY), "aclrtMalloc");
     must(aclrtMemcpy(*data, bytes, host, bytes, ACL_MEMCPY_HOST_TO_DEVICE), "aclrtMemcpy");
-    return aclCreateTensor(shape, rank, type, NULL, 0, ACL_FORMAT_ND, shape, rank, *data);
+    aclTensor *tensor =
+        aclCreateTensor(shape, rank, type, NULL, 0, ACL_FORMAT_ND, shape, rank, *data);
+    must(tensor == NULL, "aclCreateTensor");
+    return tensor;
 }
 
 int main(void)

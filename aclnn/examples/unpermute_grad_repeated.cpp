@@ -32,8 +32,10 @@ void *deviceMemory(size_t size)
 
 aclTensor *describe(aclDataType type, const std::vector<int64_t> &shape, void *data)
 {
-    return aclCreateTensor(shape.data(), shape.size(), type, nullptr, 0, ACL_FORMAT_ND,
-                           shape.data(), shape.size(), data);
+    aclTensor *tensor = aclCreateTensor(shape.data(), shape.size(), type, nullptr, 0, ACL_FORMAT_ND,
+                                        shape.data(), shape.size(), data);
+    must(tensor == nullptr, "aclCreateTensor");
+    return tensor;
 }
 
 /* Copies in, runs, copies out: all in the stream's order, without a wait between. */
