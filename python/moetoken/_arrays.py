@@ -132,9 +132,14 @@ def pair(name: str, value: Any) -> tuple[int, int]:
     return whole(f"{name}[0]", first), whole(f"{name}[1]", second)
 
 
-def refuse(error: Exception, *arrays: tuple[str, Any, int]) -> NoReturn:
-    """Says which of the (name, array, rank) is no array of its rank; else passes the error on."""
-    for name, array, rank in arrays:
+def refuse(
+    error: Exception, *arrays: tuple[str, Any, int], optional: Sequence[tuple[str, Any, int]] = ()
+) -> NoReturn:
+    """Says which of the (name, array, rank) is no array of its rank; else passes the error on.
+
+    Those that are optional may be None.
+    """
+    for name, array, rank in [*arrays, *(given for given in optional if given[1] is not None)]:
         if array is None:
             raise ValueError(f"{name} is missing") from None
         try:

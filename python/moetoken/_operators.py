@@ -159,6 +159,7 @@ def unpermute_grad(
         output_mask = flags("output_mask", output_mask, 2)
     wants_tokens_grad, wants_probs_grad = output_mask
     drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    threads = whole("threads", threads)
     if restore_shape is not None:
         tokens_num, hidden_size = pair("restore_shape", restore_shape)
     if rows_num is not None:
@@ -191,7 +192,7 @@ def unpermute_grad(
             error,
             ("unpermuted_tokens_grad", unpermuted_tokens_grad, 2),
             ("out_index", out_index, 1),
-            *([("permuted_tokens", permuted_tokens, 2)] if permuted_tokens is not None else []),
+            optional=[("permuted_tokens", permuted_tokens, 2), ("probs", probs, 2)],
         )
     options = _options(mask_fill_slots, tolerate_routing_mismatch)
     # fmt: off
@@ -272,6 +273,7 @@ def unpermute(
         "output_mask", output_mask, 4
     )
     drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    threads = whole("threads", threads)
     options = _options(mask_fill_slots, tolerate_routing_mismatch)
     try:
         if restore_shape is not None:
@@ -306,8 +308,7 @@ def unpermute(
             error,
             ("permuted_tokens", permuted_tokens, 2),
             ("sorted_indices", sorted_indices, 1),
-            *([("probs", probs, 2)] if probs is not None else []),
-            *([("routing_map", routing_map, 2)] if routing_map is not None else []),
+            optional=[("probs", probs, 2), ("routing_map", routing_map, 2)],
         )
     values = (
         permuted_tokens,
@@ -411,6 +412,7 @@ def permute(
         permuted_tokens, permuted_probs, sorted_indices = _outputs(out, 3)
     wants_tokens, wants_probs, wants_indices = flags("output_mask", output_mask, 3)
     drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    threads = whole("threads", threads)
     try:
         if num_out_tokens is None:
             num_out_tokens = _default_num_out_tokens(routing_map, drop_and_pad)
@@ -429,7 +431,12 @@ def permute(
         elif sorted_indices is None:
             sorted_indices = new((num_out_tokens,), index_type(index_dtype))
     except (AttributeError, IndexError, TypeError) as error:
-        refuse(error, ("tokens", tokens, 2), ("routing_map", routing_map, 2))
+        refuse(
+            error,
+            ("tokens", tokens, 2),
+            ("routing_map", routing_map, 2),
+            optional=[("probs", probs, 2)],
+        )
     values = (
         tokens,
         routing_map,
@@ -505,6 +512,7 @@ def permute_grad(
         tokens_grad, probs_grad = _outputs(out, 2)
     wants_tokens_grad, wants_probs_grad = flags("output_mask", output_mask, 2)
     drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    threads = whole("threads", threads)
     options = _options(False, tolerate_routing_mismatch)
     try:
         if tokens_num is not None:
@@ -532,12 +540,11 @@ def permute_grad(
     except (AttributeError, IndexError, TypeError) as error:
         refuse(
             error,
-            *(
-                [("permuted_tokens_grad", permuted_tokens_grad, 2)]
-                if permuted_tokens_grad is not None
-                else []
-            ),
-            *([("routing_map", routing_map, 2)] if routing_map is not None else []),
+            optional=[
+                ("permuted_tokens_grad", permuted_tokens_grad, 2),
+                ("permuted_probs_grad", permuted_probs_grad, 1),
+                ("routing_map", routing_map, 2),
+            ],
         )
     values = (
         permuted_tokens_grad,

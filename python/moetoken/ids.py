@@ -99,15 +99,13 @@ def _run(
         raise type(error)(renamed) from None
 
 
-def _refuse(error: Exception, required: str, **given: tuple[Any, int]) -> NoReturn:
-    """Says which array, by name (array, rank), is wrong; only the one required may not be None."""
+def _refuse(error: Exception, required: tuple[str, ...], **given: tuple[Any, int]) -> NoReturn:
+    """Says which array, by name (array, rank), is wrong; those not required may be None."""
+    arrays = [(name, array, rank) for name, (array, rank) in given.items()]
     refuse(
         error,
-        *[
-            (name, array, rank)
-            for name, (array, rank) in given.items()
-            if array is not None or name == required
-        ],
+        *[array for array in arrays if array[0] in required],
+        optional=[array for array in arrays if array[0] not in required],
     )
 
 
@@ -196,7 +194,7 @@ def permute(
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         _refuse(
             error,
-            "expert_ids",
+            ("expert_ids",),
             tokens=(tokens, 2),
             expert_ids=(expert_ids, 2),
             weights=(weights, 2),
@@ -259,7 +257,7 @@ def permute_grad(
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         _refuse(
             error,
-            "sorted_indices",
+            ("sorted_indices",),
             permuted_tokens_grad=(permuted_tokens_grad, 2),
             sorted_indices=(sorted_indices, 1),
             permuted_weights_grad=(permuted_weights_grad, 1),
@@ -328,7 +326,7 @@ def unpermute(
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         _refuse(
             error,
-            "permuted_tokens",
+            ("permuted_tokens", "sorted_indices"),
             permuted_tokens=(permuted_tokens, 2),
             sorted_indices=(sorted_indices, 1),
             weights=(weights, 2),
@@ -405,7 +403,7 @@ def unpermute_grad(
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         _refuse(
             error,
-            "unpermuted_tokens_grad",
+            ("unpermuted_tokens_grad", "sorted_indices"),
             unpermuted_tokens_grad=(unpermuted_tokens_grad, 2),
             sorted_indices=(sorted_indices, 1),
             permuted_tokens=(permuted_tokens, 2),
