@@ -272,8 +272,15 @@ ROW_INLINE void scale_block(int type, bool care, const char *token, double weigh
                             int store)
 {
     if (type == MOETOKEN_F64) {
-        for (int at = 0; at < BLOCK * 8; at += 32)
-            scale_eighth_f64(token + at, vdupq_n_f64(weight), out + at, store);
+        const float64x2_t w = vdupq_n_f64(weight);
+        scale_eighth_f64(token + 0, w, out + 0, store);
+        scale_eighth_f64(token + 32, w, out + 32, store);
+        scale_eighth_f64(token + 64, w, out + 64, store);
+        scale_eighth_f64(token + 96, w, out + 96, store);
+        scale_eighth_f64(token + 128, w, out + 128, store);
+        scale_eighth_f64(token + 160, w, out + 160, store);
+        scale_eighth_f64(token + 192, w, out + 192, store);
+        scale_eighth_f64(token + 224, w, out + 224, store);
     } else {
         scale_half(type, care, token, vdupq_n_f32((float)weight), 0, out, store);
         scale_half(type, care, token, vdupq_n_f32((float)weight), 1, out, store);
