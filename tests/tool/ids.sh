@@ -75,4 +75,37 @@ done
 good "holes" moetoken generate -o ids -q --ids --holes --operator permute --tokens 200 --hidden 3 \
     --experts 7 --topk 3
 equal_text "some slots are unused" "$(tensor_text print ids expert_ids | grep -c -e -1 | tr '1-9' x | cut -c 1)" x
-finish 28
+
+# The operators, on every type, against verify.
+for type in f32 f16 bf16 f64; do
+    for operator in permute unpermute unpermute-grad permute-grad; do
+        for mode in "" "--no-probs" "--holes --shuffle --spare-rows 3 --index-dtype i64"; do
+            # shellcheck disable=SC2086
+            good "generate $mode" moetoken generate -o case -q --ids --operator $operator $mode \
+                --dtype $type --tokens 23 --hidden 37 --experts 7 --topk 3
+            good "$operator $type $mode" moetoken $operator case -o out -q
+            good "verify $operator $type $mode" moetoken verify case out
+        done
+    done
+done
+good "generate" moetoken generate -o case -q --ids --holes --operator permute --tokens 23 --hidden 5 \
+    --experts 7 --topk 3
+for range in "" "--expert-begin 2 --expert-end 5"; do
+    for capacity in 0 2 30; do
+        # shellcheck disable=SC2086
+        good "permute $range, capacity $capacity" moetoken permute case -o out $range \
+            --capacity $capacity
+        good "verify $range, capacity $capacity" moetoken verify case out
+    done
+done
+rejected 1 "an inverted range" "expert_" moetoken permute case -o no --expert-begin 5 --expert-end 2
+tensor_text write case BASE=case META=experts_num=2
+rejected 1 "an id outside" "^moetoken: case: expert_ids" moetoken permute case -o no
+tensor_text write case "permuted_tokens:bf16:3x2=1,2,3,4,5,6" "sorted_indices:i64:6=0,0,-1,1,2,2" \
+    "weights:f32:3x2=0.5,0.25,9,2,0,-1" "expert_ids:i32:3x2=0,1,-1,0,1,1" \
+    "expert_bias:bf16:2x2=10,20,30,40" "residual:bf16:3x2=1,-1,0.5,2,3,4" \
+    "residual2:bf16:3x2=2,0,1,8,-3,1"
+good "unpermute, residuals and bias" moetoken unpermute case -o out
+good "verify residuals and bias" moetoken verify case out
+[ ! -e no ] || fail "an error wrote a file"
+finish 180
