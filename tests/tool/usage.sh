@@ -34,6 +34,8 @@ rejected 2 "no such model" "--model gpt-9: expected a name" moetoken generate -o
 rejected 2 "K above E" "--topk: expected at most" \
     moetoken generate -o c --hidden 4 --experts 2 --topk 3
 rejected 2 "probs type" "--probs-dtype" moetoken generate -o c --model dbrx --probs-dtype f16
+rejected 2 "ids are dropless" "--ids: a routing by expert ids is dropless" \
+    moetoken generate -o c --model dbrx --ids --drop-and-pad
 rejected 2 "too much" "too many arguments, from 'more' on" moetoken generate -o c more
 rejected 2 "info takes nothing" "too many arguments" moetoken info more
 for file in c out; do
