@@ -2,11 +2,11 @@
  *
  * Rows are assigned from the routing map or the expert ids alone. Then each token's row is read
  * once and copied to all its rows. */
-#include "arguments.h"
 #include "routing/expert_ids.h"
 #include "routing/map_rows.h"
 #include "routing/slots.h"
 #include "status.h"
+#include "tensors/arguments.h"
 
 #include <inttypes.h>
 

@@ -6,8 +6,8 @@
 #ifndef MOETOKEN_ROWS_H
 #define MOETOKEN_ROWS_H
 
+#include "threads/float_build.h"
 #include <moetoken/moetoken.h>
-#include "float_build.h"
 
 #include <stdbool.h>
 #include <stddef.h>

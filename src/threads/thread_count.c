@@ -1,6 +1,6 @@
 /* thread_count.c - OMP_NUM_THREADS, OMP_THREAD_LIMIT, the affinity mask, and the OpenMP runtime of
  * the program, if it has one. */
-#include "thread_count.h"
+#include "threads/thread_count.h"
 
 #include <moetoken/moetoken.h>
 

@@ -2,7 +2,7 @@
 #ifndef MOETOKEN_OVERLAP_H
 #define MOETOKEN_OVERLAP_H
 
-#include "tensor.h"
+#include "tensors/tensor.h"
 
 /* MOETOKEN_ERR_OVERLAP when two tensors share a byte. Judged exactly where the elements of at least
  * one tensor's rows or columns lie side by side, or both have the same strides; for anything

@@ -4,7 +4,7 @@
 #ifndef MOETOKEN_FLOAT_MODE_H
 #define MOETOKEN_FLOAT_MODE_H
 
-#include "float_build.h"
+#include "threads/float_build.h"
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* float_mode.c - MXCSR and FPCR: rounding, flush-to-zero, denormals-are-zero. */
-#include "float_mode.h"
+#include "threads/float_mode.h"
 
 #if defined(MOETOKEN_GENERIC_FLOAT_MODE) || !(defined(__x86_64__) || defined(__aarch64__))
 

@@ -4,7 +4,7 @@
 
 #include "options.h"
 #include "rows/rows.h"
-#include "threads.h"
+#include "threads/threads.h"
 
 #include <moetoken/moetoken.h>
 

@@ -2,7 +2,7 @@
  *
  * Most pairs are told apart by the range of addresses alone. Views into one buffer, say the columns
  * [0, H) and [H, 2H) of it, interleave without sharing a byte; they are compared run by run. */
-#include "overlap.h"
+#include "tensors/overlap.h"
 
 #include "status.h"
 

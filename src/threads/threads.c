@@ -3,10 +3,10 @@
  * A caller gives its job to an idle worker by exchanging that word, and takes it back the same way
  * if the worker has not begun by the time nothing is left to do. As nothing is ever locked, a fork
  * finds nothing half done: its child forgets the workers and starts anew. */
-#include "threads.h"
+#include "threads/threads.h"
 
-#include "futex.h"
-#include "thread_count.h"
+#include "threads/futex.h"
+#include "threads/thread_count.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* tensor.c - checks a DLTensor's description and turns it into a view. */
-#include "tensor.h"
+#include "tensors/tensor.h"
 
 #include "status.h"
 

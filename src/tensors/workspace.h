@@ -2,7 +2,7 @@
 #ifndef MOETOKEN_WORKSPACE_H
 #define MOETOKEN_WORKSPACE_H
 
-#include "tensor.h"
+#include "tensors/tensor.h"
 
 struct moetoken_workspace {
     int64_t *memory; /* NULL when no bytes are needed */

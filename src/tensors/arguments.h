@@ -7,8 +7,8 @@
 #ifndef MOETOKEN_ARGUMENTS_H
 #define MOETOKEN_ARGUMENTS_H
 
-#include "run.h"
-#include "tensor.h"
+#include "tensors/tensor.h"
+#include "threads/run.h"
 
 #define MOETOKEN_ARGUMENTS_MAX 16
 

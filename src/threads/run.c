@@ -1,9 +1,9 @@
 /* run.c - the plan of a call and its ranges. */
-#include "run.h"
+#include "threads/run.h"
 
-#include "float_mode.h"
-#include "thread_count.h"
-#include "threads.h"
+#include "threads/float_mode.h"
+#include "threads/thread_count.h"
+#include "threads/threads.h"
 
 /* Ranges a thread gets on average: enough to even out tokens that cost different amounts. */
 #define RANGES_PER_THREAD 16

@@ -1,10 +1,10 @@
 /* arguments.c - the checks that follow from an operator's table. */
-#include "arguments.h"
+#include "tensors/arguments.h"
 
-#include "overlap.h"
-#include "run.h"
 #include "status.h"
-#include "workspace.h"
+#include "tensors/overlap.h"
+#include "tensors/workspace.h"
+#include "threads/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>

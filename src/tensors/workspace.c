@@ -1,5 +1,5 @@
 /* workspace.c - the workspace query, and where a call's workspace comes from. */
-#include "workspace.h"
+#include "tensors/workspace.h"
 
 #include "status.h"
 
