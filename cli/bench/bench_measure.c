@@ -1,11 +1,11 @@
 /* bench_measure.c - see bench_measure.h. */
 #include "bench_measure.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "bench_team.h"
 #include "terminal/progress.h"
 
 /* A single call may be shorter than the clock is fine: calls are counted together up to this. */
@@ -34,14 +34,12 @@ void sweep_free(struct sweep *sweep)
 }
 
 /* Every thread writes, for each core has caches of its own. */
-static void sweep_run(const struct sweep *sweep, int threads)
+static void sweep_part(const void *context, int member, int members)
 {
-#pragma omp parallel num_threads(threads)
-    {
-        size_t step = 64 * (size_t)omp_get_num_threads();
-        for (size_t at = 64 * (size_t)omp_get_thread_num(); at < sweep->size; at += step)
-            sweep->memory[at]++;
-    }
+    const struct sweep *sweep = context;
+    size_t step = 64 * (size_t)members;
+    for (size_t at = 64 * (size_t)member; at < sweep->size; at += step)
+        sweep->memory[at]++;
 }
 
 static enum ceiling_stores stores_of(int contestant)
@@ -143,7 +141,7 @@ static void measure_cold(const struct bench_case *bench, const struct sweep *swe
     int count = contestants(bench, measures->threads);
     for (int r = 0; r < rounds; r++)
         for (int c = 0; c < count; c++) {
-            sweep_run(sweep, omp_get_max_threads());
+            team_run(moetoken_threads_chosen(0), sweep_part, sweep);
             seconds[c][r] = time_calls(bench, measures->threads, c, 1);
         }
     measures->cold = measure_of(seconds, count, measures->threads, rounds);
