@@ -147,12 +147,33 @@ static void measure_cold(const struct bench_case *bench, const struct sweep *swe
     measures->cold = measure_of(seconds, count, measures->threads, rounds);
 }
 
+static double time_routing(const struct bench_case *bench, int calls)
+{
+    double began = seconds_now();
+    for (int i = 0; i < calls; i++)
+        (void)bench_case_route(bench);
+    return (seconds_now() - began) / calls;
+}
+
+static void measure_routing(const struct bench_case *bench, int rounds, struct measures *measures)
+{
+    double seconds[ROUNDS_MOST];
+    if (!bench_case_has_routing(bench))
+        return;
+    time_routing(bench, 1);
+    int calls = calls_for(time_routing(bench, 1));
+    for (int r = 0; r < rounds; r++)
+        seconds[r] = time_routing(bench, calls);
+    measures->routing = spread_of(seconds, rounds);
+}
+
 void measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,
                   struct measures *measures)
 {
     size_t bytes = traffic_bytes(&bench->traffic);
     int threads = moetoken_threads_chosen(bench->options.threads);
     measures->threads = bytes < MOETOKEN_SERIAL_BYTES ? 1 : threads;
+    measure_routing(bench, rounds, measures);
     /* Far beyond the caches, the end of a call leaves nothing that the next one begins with. */
     if (bytes > 4 * sweep->size) {
         measure_cold(bench, &(struct sweep){0}, rounds, measures);

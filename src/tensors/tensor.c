@@ -255,6 +255,23 @@ void moetoken_index_load_many(const struct moetoken_view *view, int64_t first, i
     }
 }
 
+void moetoken_index_store_many(const struct moetoken_view *view, int64_t first, int64_t count,
+                               const int64_t *from)
+{
+    char *to = view->data + first * view->stride[0];
+    if (view->stride[0] != view->size) {
+        for (int64_t i = 0; i < count; i++)
+            moetoken_index_store(view, first + i, from[i]);
+    } else if (view->type == MOETOKEN_I64) {
+        memcpy(to, from, (size_t)count * sizeof *from);
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            int32_t narrow = (int32_t)from[i];
+            memcpy(to + i * (int64_t)sizeof narrow, &narrow, sizeof narrow);
+        }
+    }
+}
+
 moetoken_status moetoken_view_check_probs_type(const struct moetoken_view *view,
                                                const struct moetoken_view *tokens)
 {

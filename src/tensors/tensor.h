@@ -107,6 +107,10 @@ static inline void moetoken_index_store(const struct moetoken_view *view, int64_
         memcpy(to, &narrow, sizeof narrow);
 }
 
+/* Elements [first, first + count) of a one-dimensional index view. */
+void moetoken_index_store_many(const struct moetoken_view *view, int64_t first, int64_t count,
+                               const int64_t *from);
+
 /* A bit copy of one element of `size` bytes: 2, 4 or 8. */
 static inline void moetoken_element_copy(char *to, const char *from, int64_t size)
 {
