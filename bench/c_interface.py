@@ -34,16 +34,20 @@ TENSORS = (
     *("routing_map", "permuted_tokens", "probs"),
 )
 
+BY_EXPERT_IDS = ["weights", "expert_bias", "expert_ids", "weights_grad"]  # the struct's end
+
 
 class Arguments(ctypes.Structure):
     """moetoken_unpermute_grad_args."""
 
     _fields_ = [
+        ("struct_size", ctypes.c_size_t),
         *((name, ctypes.POINTER(DLTensor)) for name in TENSORS),
         ("restore_shape", ctypes.c_void_p),
         ("drop_and_pad", ctypes.c_bool),
         ("permuted_tokens_grad", ctypes.POINTER(DLTensor)),
         ("probs_grad", ctypes.POINTER(DLTensor)),
+        *((name, ctypes.POINTER(DLTensor)) for name in BY_EXPERT_IDS),
     ]
 
 

@@ -37,10 +37,18 @@ struct limits_call {
 bool limits_accept(const struct product *product, const struct limits_call *call, char *reason,
                    size_t size);
 
+/* Whether the vendor's own operator goes about the call in another way than its document, by which
+ * limits_accept decides, says; near the limits they differ. How, in note[size]. */
+bool limits_differ(const struct product *product, const struct limits_call *call, char *note,
+                   size_t size);
+
 /* The largest experts_num (dropless) and hidden_size (padded) a product takes with probs; -1: no
  * limit. */
 int64_t limits_experts_max(const struct product *product, int token_bytes, int probs_bytes);
 int64_t limits_hidden_max(const struct product *product, int token_bytes);
+/* The same as the vendor's tiling has them. */
+int64_t limits_experts_max_tiling(const struct product *product, int token_bytes, int probs_bytes);
+int64_t limits_hidden_max_tiling(const struct product *product, int token_bytes);
 
 /* All values of limits_product, for messages: "host, Ascend910B, ...". */
 #define LIMITS_PRODUCT_NAMES                                                                       \

@@ -23,7 +23,7 @@ cd "$work"
 cc -std=c11 -Wall -Werror main.c -o shared $(pkg-config --cflags --libs moetoken)
 # shellcheck disable=SC2046
 cc -std=c11 main.c -o static $(pkg-config --cflags moetoken) "$libdir/libmoetoken.a" \
-    $(pkg-config --static --libs-only-other moetoken) -lm
+    $(pkg-config --static --libs-only-other moetoken) -ldl -lm
 cat >CMakeLists.txt <<'CMAKE'
 cmake_minimum_required(VERSION 3.20)
 project(outside C)
@@ -35,7 +35,40 @@ target_link_libraries(by_cmake_static moetoken::moetoken_static)
 CMAKE
 cmake -S . -B b -G Ninja -DCMAKE_PREFIX_PATH="$moved" >cmake.log
 cmake --build b >>cmake.log
-for program in ./shared ./static b/by_cmake b/by_cmake_static; do
+
+# A project in C++ alone, which may include the header and link both libraries.
+mkdir cxx
+cat >cxx/main.cpp <<'PROGRAM'
+#include <moetoken/moetoken.h>
+#include <cstdio>
+static_assert(MOETOKEN_VERSION_NUMBER >= 200 && MOETOKEN_VERSION_NUMBER < 300, "0.2");
+int main()
+{
+    std::printf("libmoetoken %s: %d threads\n", moetoken_version(), int(moetoken_threads_chosen(0)));
+    return moetoken_permute(nullptr, nullptr) == MOETOKEN_ERR_NULL ? 0 : 1;
+}
+PROGRAM
+cat >cxx/CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.20)
+project(outside CXX)
+find_package(moetoken 0.2 REQUIRED)
+add_executable(cxx main.cpp)
+target_link_libraries(cxx moetoken::moetoken)
+add_executable(cxx_static main.cpp)
+target_link_libraries(cxx_static moetoken::moetoken_static)
+CMAKE
+cmake -S cxx -B cxx/b -G Ninja -DCMAKE_PREFIX_PATH="$moved" >>cmake.log
+cmake --build cxx/b >>cmake.log
+
+# Programs ask for the library by the version of its interface.
+readelf -d shared | grep -q 'NEEDED.*libmoetoken.so.0.2' || { echo "SONAME is not 0.2"; exit 1; }
+readelf -V shared | grep -q 'MOETOKEN_0.2' || { echo "symbols have no version"; exit 1; }
+if readelf -d "$libdir/libmoetoken.so" | grep -q 'NEEDED.*gomp'; then
+    echo "the library needs an OpenMP runtime"
+    exit 1
+fi
+
+for program in ./shared ./static b/by_cmake b/by_cmake_static cxx/b/cxx cxx/b/cxx_static; do
     "$program"
 done
 "$moved/bin/moetoken" --version

@@ -44,6 +44,7 @@ class DeviceTensor
              "aclrtMemcpy");
         handle = aclCreateTensor(shape.data(), shape.size(), type, nullptr, 0, ACL_FORMAT_ND,
                                  shape.data(), shape.size(), data);
+        must(handle == nullptr, "aclCreateTensor");
     }
     DeviceTensor(const DeviceTensor &) = delete;
     DeviceTensor &operator=(const DeviceTensor &) = delete;

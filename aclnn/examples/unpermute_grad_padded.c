@@ -29,7 +29,23 @@ static aclTensor *make(aclDataType type, int64_t rows, int64_t columns, const vo
     size_t bytes = (size_t)(rows * (columns ? columns : 1)) * aclDataTypeSize(type);
     must(aclrtMalloc(data, bytes, ACL_MEM_MALLOC_NORMAL_ONLY), "aclrtMalloc");
     must(aclrtMemcpy(*data, bytes, host, bytes, ACL_MEMCPY_HOST_TO_DEVICE), "aclrtMemcpy");
-    return aclCreateTensor(shape, rank, type, NULL, 0, ACL_FORMAT_ND, shape, rank, *data);
+    aclTensor *tensor =
+        aclCreateTensor(shape, rank, type, NULL, 0, ACL_FORMAT_ND, shape, rank, *data);
+    must(tensor == NULL, "aclCreateTensor");
+    return tensor;
+}
+
+static void copy_back(void *host, const void *device, size_t bytes)
+{
+    must(aclrtMemcpy(host, bytes, device, bytes, ACL_MEMCPY_DEVICE_TO_HOST), "aclrtMemcpy");
+}
+
+static void print(const char *title, const float *values, int count)
+{
+    printf("%s:", title);
+    for (int i = 0; i < count; i++)
+        printf(" %g", (double)values[i]);
+    printf("\n");
 }
 
 int main(void)
@@ -65,25 +81,17 @@ int main(void)
     must(aclnnMoeTokenUnpermuteWithRoutingMapGrad(workspace, bytes, executor, stream), "phase two");
     must(aclrtSynchronizeStream(stream), "aclrtSynchronizeStream");
     float rows_grad[N * H], probs_grad[T * E];
-    must(aclrtMemcpy(rows_grad, sizeof rows_grad, data[6], sizeof rows_grad,
-                     ACL_MEMCPY_DEVICE_TO_HOST),
-         "aclrtMemcpy");
-    must(aclrtMemcpy(probs_grad, sizeof probs_grad, data[7], sizeof probs_grad,
-                     ACL_MEMCPY_DEVICE_TO_HOST),
-         "aclrtMemcpy");
-    printf("permuted tokens grad:");
-    for (int i = 0; i < N; i++)
-        printf(" %g", (double)rows_grad[i]);
-    printf("\nprobs grad:");
-    for (int i = 0; i < T * E; i++)
-        printf(" %g", (double)probs_grad[i]);
+    copy_back(rows_grad, data[6], sizeof rows_grad);
+    copy_back(probs_grad, data[7], sizeof probs_grad);
+    print("permuted tokens grad", rows_grad, N);
+    print("probs grad", probs_grad, T * E);
 
     out_index[3] = 6; /* rows are 0 to 5 */
     must(aclrtMemcpy(data[1], sizeof out_index, out_index, sizeof out_index,
                      ACL_MEMCPY_HOST_TO_DEVICE),
          "aclrtMemcpy");
     int status = aclnnMoeTokenUnpermuteWithRoutingMapGrad(workspace, bytes, executor, stream);
-    printf("\nwith a wrong row: %d, %s\n", status, aclGetRecentErrMsg());
+    printf("with a wrong row: %d, %s\n", status, aclGetRecentErrMsg());
 
     must(aclDestroyAclOpExecutor(executor), "aclDestroyAclOpExecutor");
     must(aclrtFree(workspace), "aclrtFree");

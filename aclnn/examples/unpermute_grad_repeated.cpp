@@ -32,8 +32,10 @@ void *deviceMemory(size_t size)
 
 aclTensor *describe(aclDataType type, const std::vector<int64_t> &shape, void *data)
 {
-    return aclCreateTensor(shape.data(), shape.size(), type, nullptr, 0, ACL_FORMAT_ND,
-                           shape.data(), shape.size(), data);
+    aclTensor *tensor = aclCreateTensor(shape.data(), shape.size(), type, nullptr, 0, ACL_FORMAT_ND,
+                                        shape.data(), shape.size(), data);
+    must(tensor == nullptr, "aclCreateTensor");
+    return tensor;
 }
 
 /* Copies in, runs, copies out: all in the stream's order, without a wait between. */
@@ -51,6 +53,21 @@ void step(aclOpExecutor *executor, aclTensor *grad, void *gradData, const float 
          "aclrtMemcpyAsync");
     must(aclrtSynchronizeStreamWithTimeout(stream, 60000), "aclrtSynchronizeStreamWithTimeout");
     must(aclrtFree(workspace), "aclrtFree");
+}
+
+// Four steps with one executor, on two sets of buffers in turn.
+void steps(aclOpExecutor *executor, aclTensor *grad, void *const *gradData, float *host,
+           aclTensor *rowsGrad, void *const *rowsData, aclrtStream stream)
+{
+    for (int i = 0; i < 4; i++) {
+        float result[T * H];
+        for (int j = 0; j < T * H; j++)
+            host[j] = static_cast<float>(10 * i + j);
+        step(executor, grad, gradData[i % 2], host, rowsGrad, rowsData[i % 2], result, stream);
+        std::printf("step %d: %g %g %g %g\n", i, static_cast<double>(result[0]),
+                    static_cast<double>(result[1]), static_cast<double>(result[2]),
+                    static_cast<double>(result[3]));
+    }
 }
 
 } // namespace
@@ -91,15 +108,7 @@ int main()
     float *host = nullptr;
     must(aclrtMallocHost(reinterpret_cast<void **>(&host), bytes), "aclrtMallocHost");
     must(aclrtRecordEvent(begin, stream), "aclrtRecordEvent");
-    for (int i = 0; i < 4; i++) {
-        float result[T * H];
-        for (int j = 0; j < T * H; j++)
-            host[j] = static_cast<float>(10 * i + j);
-        step(executor, grad, gradData[i % 2], host, rowsGrad, rowsData[i % 2], result, stream);
-        std::printf("step %d: %g %g %g %g\n", i, static_cast<double>(result[0]),
-                    static_cast<double>(result[1]), static_cast<double>(result[2]),
-                    static_cast<double>(result[3]));
-    }
+    steps(executor, grad, gradData, host, rowsGrad, rowsData, stream);
     must(aclrtRecordEvent(end, stream), "aclrtRecordEvent");
     must(aclrtSynchronizeEvent(end), "aclrtSynchronizeEvent");
     float milliseconds = -1;

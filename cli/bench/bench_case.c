@@ -94,15 +94,25 @@ static moetoken_type type_of(const struct bench_case *bench, const char *name)
     return bench->token_type;
 }
 
+/* The gradient of the weights: of the pairs [T,E] by map, of the slots [T,K] by expert ids. */
+static void declare_weights_grad(struct bench_case *bench, moetoken_type type)
+{
+    if (bench->probs && bench->by_ids)
+        declare(bench, "weights_grad", type, 2, bench->tokens,
+                bench->tokens > 0 ? bench->slots / bench->tokens : 0);
+    else if (bench->probs)
+        declare(bench, "probs_grad", type, 2, bench->tokens, bench->experts);
+}
+
 static void declare_outputs(struct bench_case *bench)
 {
-    const moetoken_type token = bench->token_type, probs = type_of(bench, "probs");
+    const moetoken_type token = bench->token_type;
+    const moetoken_type probs = type_of(bench, bench->by_ids ? "weights" : "probs");
     bench->inputs_count = bench->count;
     switch (bench->operator_kind) {
     case OPERATOR_UNPERMUTE_GRAD:
         declare(bench, "permuted_tokens_grad", token, 2, bench->rows, bench->hidden);
-        if (bench->probs)
-            declare(bench, "probs_grad", probs, 2, bench->tokens, bench->experts);
+        declare_weights_grad(bench, probs);
         break;
     case OPERATOR_UNPERMUTE:
         declare(bench, "unpermuted_tokens", token, 2, bench->tokens, bench->hidden);
@@ -112,12 +122,12 @@ static void declare_outputs(struct bench_case *bench)
         if (bench->probs)
             declare(bench, "permuted_probs", probs, 1, bench->rows, 0);
         declare(bench, "out_sorted_indices", MOETOKEN_I32, 1, bench->slots, 0);
+        if (bench->by_ids)
+            declare(bench, "rows_per_expert", MOETOKEN_I64, 1, bench->experts, 0);
         break;
     case OPERATOR_PERMUTE_GRAD:
         declare(bench, "tokens_grad", token, 2, bench->tokens, bench->hidden);
-        if (bench->probs)
-            declare(bench, "probs_grad", type_of(bench, "permuted_probs_grad"), 2, bench->tokens,
-                    bench->experts);
+        declare_weights_grad(bench, type_of(bench, "permuted_probs_grad"));
         break;
     }
 }
@@ -226,7 +236,7 @@ static void fill_rows(const struct bench_tensor *from, uint64_t key)
 static bool is_rows(const struct bench_tensor *tensor, int64_t hidden)
 {
     return type_is_float(tensor->type) && tensor->tensor.ndim == 2 && tensor->shape[1] == hidden &&
-           strcmp(tensor->name, "probs") != 0;
+           strcmp(tensor->name, "probs") != 0 && strcmp(tensor->name, "weights") != 0;
 }
 
 static double slots_of(const struct case_settings *settings)
@@ -263,6 +273,7 @@ bool bench_case_generate(struct bench_case *bench, struct arena *arena,
     *bench = (struct bench_case){.operator_kind = settings->operator_kind,
                                  .drop_and_pad = settings->drop_and_pad,
                                  .probs = !settings->without_probs,
+                                 .by_ids = settings->by_ids,
                                  .in_place = in_place,
                                  .tokens = settings->tokens,
                                  .hidden = settings->hidden,
@@ -303,6 +314,15 @@ static bool declare_from_file(struct bench_case *bench, const struct case_files 
     return true;
 }
 
+/* Outputs and workspace; inputs are in the files. */
+static bool justified(const struct bench_case *bench, const struct case_files *files)
+{
+    double bytes = 16.0 * ((double)bench->tokens + (double)bench->slots);
+    for (int i = bench->inputs_count; i < bench->count; i++)
+        bytes += (double)tensor_bytes(&bench->tensors[i].tensor);
+    return case_justifies(files, 0, bytes);
+}
+
 bool bench_case_read(struct bench_case *bench, struct arena *arena, const struct case_files *files,
                      bool in_place, char *error, size_t error_size)
 {
@@ -338,7 +358,7 @@ bool bench_case_read(struct bench_case *bench, struct arena *arena, const struct
         return false;
     }
     declare_outputs(bench);
-    if (!place_tensors(bench, arena, error, error_size))
+    if (!justified(bench, files) || !place_tensors(bench, arena, error, error_size))
         return false;
     for (int i = 0; i < bench->inputs_count; i++)
         memcpy(bench->tensors[i].tensor.data, (const char *)from[i]->data + from[i]->byte_offset,
@@ -358,9 +378,11 @@ static moetoken_status call_unpermute_grad(const struct bench_case *bench)
         .routing_map = bench->probs ? bench_case_tensor(bench, "routing_map") : NULL,
         .permuted_tokens = bench->probs ? bench_case_tensor(bench, "permuted_tokens") : NULL,
         .probs = bench_case_tensor(bench, "probs"),
+        .weights = bench_case_tensor(bench, "weights"),
         .drop_and_pad = bench->drop_and_pad,
         .permuted_tokens_grad = bench_case_tensor(bench, "permuted_tokens_grad"),
-        .probs_grad = bench_case_tensor(bench, "probs_grad")};
+        .probs_grad = bench_case_tensor(bench, "probs_grad"),
+        .weights_grad = bench_case_tensor(bench, "weights_grad")};
     return moetoken_unpermute_grad(&args, &bench->options);
 }
 
@@ -371,6 +393,7 @@ static moetoken_status call_unpermute(const struct bench_case *bench)
         .sorted_indices = bench_case_tensor(bench, "sorted_indices"),
         .routing_map = bench_case_tensor(bench, "routing_map"),
         .probs = bench_case_tensor(bench, "probs"),
+        .weights = bench_case_tensor(bench, "weights"),
         .drop_and_pad = bench->drop_and_pad,
         .unpermuted_tokens = bench_case_tensor(bench, "unpermuted_tokens"),
     };
@@ -382,11 +405,29 @@ static moetoken_status call_permute(const struct bench_case *bench)
     moetoken_permute_args args = {.tokens = bench_case_tensor(bench, "tokens"),
                                   .routing_map = bench_case_tensor(bench, "routing_map"),
                                   .probs = bench_case_tensor(bench, "probs"),
-                                  .num_out_tokens = bench->slots,
+                                  .num_out_tokens = bench->by_ids ? 0 : bench->slots,
                                   .drop_and_pad = bench->drop_and_pad,
+                                  .expert_ids = bench_case_tensor(bench, "expert_ids"),
+                                  .weights = bench_case_tensor(bench, "weights"),
+                                  .experts_num = bench->by_ids ? bench->experts : 0,
                                   .permuted_tokens = bench_case_tensor(bench, "permuted_tokens"),
                                   .permuted_probs = bench_case_tensor(bench, "permuted_probs"),
-                                  .sorted_indices = bench_case_tensor(bench, "out_sorted_indices")};
+                                  .sorted_indices = bench_case_tensor(bench, "out_sorted_indices"),
+                                  .rows_per_expert = bench_case_tensor(bench, "rows_per_expert")};
+    return moetoken_permute(&args, &bench->options);
+}
+
+bool bench_case_has_routing(const struct bench_case *bench)
+{
+    return bench->by_ids && bench->operator_kind == OPERATOR_PERMUTE;
+}
+
+moetoken_status bench_case_route(const struct bench_case *bench)
+{
+    moetoken_permute_args args = {.expert_ids = bench_case_tensor(bench, "expert_ids"),
+                                  .experts_num = bench->experts,
+                                  .sorted_indices = bench_case_tensor(bench, "out_sorted_indices"),
+                                  .rows_per_expert = bench_case_tensor(bench, "rows_per_expert")};
     return moetoken_permute(&args, &bench->options);
 }
 
@@ -398,10 +439,11 @@ static moetoken_status call_permute_grad(const struct bench_case *bench)
         .sorted_indices = bench_case_tensor(bench, "sorted_indices"),
         .routing_map = bench_case_tensor(bench, "routing_map"),
         .tokens_num = bench->tokens,
-        .experts_num = bench->experts,
+        .experts_num = bench->by_ids ? 0 : bench->experts,
         .drop_and_pad = bench->drop_and_pad,
         .tokens_grad = bench_case_tensor(bench, "tokens_grad"),
-        .probs_grad = bench_case_tensor(bench, "probs_grad")};
+        .probs_grad = bench_case_tensor(bench, "probs_grad"),
+        .weights_grad = bench_case_tensor(bench, "weights_grad")};
     return moetoken_permute_grad(&args, &bench->options);
 }
 

@@ -32,6 +32,7 @@ struct bench_tensor {
 struct bench_case {
     enum operator_kind operator_kind;
     bool drop_and_pad, probs;
+    bool by_ids;   /* expert_ids and weights instead of routing_map and probs */
     bool in_place; /* permuted_tokens_grad is the buffer of permuted_tokens */
     int64_t tokens, hidden, experts, slots, rows;
     moetoken_type token_type;
@@ -56,5 +57,9 @@ const DLTensor *bench_case_tensor(const struct bench_case *bench, const char *na
 
 /* One call of the operator, with bench->options. */
 moetoken_status bench_case_call(const struct bench_case *bench);
+
+/* permute by expert ids: what comes of the ids alone, sorted_indices and rows_per_expert. */
+bool bench_case_has_routing(const struct bench_case *bench);
+moetoken_status bench_case_route(const struct bench_case *bench);
 
 #endif

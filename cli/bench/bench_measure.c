@@ -1,11 +1,11 @@
 /* bench_measure.c - see bench_measure.h. */
 #include "bench_measure.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "bench_team.h"
 #include "terminal/progress.h"
 
 /* A single call may be shorter than the clock is fine: calls are counted together up to this. */
@@ -34,14 +34,12 @@ void sweep_free(struct sweep *sweep)
 }
 
 /* Every thread writes, for each core has caches of its own. */
-static void sweep_run(const struct sweep *sweep, int threads)
+static void sweep_part(const void *context, int member, int members)
 {
-#pragma omp parallel num_threads(threads)
-    {
-        size_t step = 64 * (size_t)omp_get_num_threads();
-        for (size_t at = 64 * (size_t)omp_get_thread_num(); at < sweep->size; at += step)
-            sweep->memory[at]++;
-    }
+    const struct sweep *sweep = context;
+    size_t step = 64 * (size_t)members;
+    for (size_t at = 64 * (size_t)member; at < sweep->size; at += step)
+        sweep->memory[at]++;
 }
 
 static enum ceiling_stores stores_of(int contestant)
@@ -143,18 +141,39 @@ static void measure_cold(const struct bench_case *bench, const struct sweep *swe
     int count = contestants(bench, measures->threads);
     for (int r = 0; r < rounds; r++)
         for (int c = 0; c < count; c++) {
-            sweep_run(sweep, omp_get_max_threads());
+            team_run(moetoken_threads_chosen(0), sweep_part, sweep);
             seconds[c][r] = time_calls(bench, measures->threads, c, 1);
         }
     measures->cold = measure_of(seconds, count, measures->threads, rounds);
+}
+
+static double time_routing(const struct bench_case *bench, int calls)
+{
+    double began = seconds_now();
+    for (int i = 0; i < calls; i++)
+        (void)bench_case_route(bench);
+    return (seconds_now() - began) / calls;
+}
+
+static void measure_routing(const struct bench_case *bench, int rounds, struct measures *measures)
+{
+    double seconds[ROUNDS_MOST];
+    if (!bench_case_has_routing(bench))
+        return;
+    time_routing(bench, 1);
+    int calls = calls_for(time_routing(bench, 1));
+    for (int r = 0; r < rounds; r++)
+        seconds[r] = time_routing(bench, calls);
+    measures->routing = spread_of(seconds, rounds);
 }
 
 void measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,
                   struct measures *measures)
 {
     size_t bytes = traffic_bytes(&bench->traffic);
-    int threads = bench->options.threads > 0 ? bench->options.threads : omp_get_max_threads();
+    int threads = moetoken_threads_chosen(bench->options.threads);
     measures->threads = bytes < MOETOKEN_SERIAL_BYTES ? 1 : threads;
+    measure_routing(bench, rounds, measures);
     /* Far beyond the caches, the end of a call leaves nothing that the next one begins with. */
     if (bytes > 4 * sweep->size) {
         measure_cold(bench, &(struct sweep){0}, rounds, measures);

@@ -19,9 +19,10 @@ struct measure {
 };
 
 struct measures {
-    struct measure warm; /* call after call */
-    struct measure cold; /* after other memory has gone through the caches */
-    int threads;         /* that the operator and its ceiling were allowed */
+    struct measure warm;   /* call after call */
+    struct measure cold;   /* after other memory has gone through the caches */
+    int threads;           /* that the operator and its ceiling were allowed */
+    struct spread routing; /* permute by expert ids: seconds of the routing alone, warm */
 };
 
 /* Memory larger than the caches, to empty them with. */

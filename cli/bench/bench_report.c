@@ -84,7 +84,7 @@ static void print_row(const struct bench_result *result)
     printf("%-20s %6" PRId64 " %-4s %-5s %-8s %3d %10s %6.2f  %5.1f [%5.1f %5.1f] %10s  "
            "%5.1f [%5.1f %5.1f]\n",
            result->name, bench->tokens, short_types[bench->token_type], bench->probs ? "yes" : "no",
-           mode_text(bench->drop_and_pad), result->measures.threads,
+           bench->by_ids ? "by ids" : mode_text(bench->drop_and_pad), result->measures.threads,
            time_text(warm_text, warm->seconds.median), bytes / warm->seconds.median * 1e-9,
            warm->percent.median, warm->percent.least, warm->percent.most,
            time_text(cold_text, cold->seconds.median), cold->percent.median, cold->percent.least,
@@ -109,6 +109,20 @@ static void print_details(const struct bench_result *result)
         printf("    verified %" PRId64 " rows of %" PRId64 ", %" PRId64
                " elements, worst error %.4g ulp: all right\n",
                first->rows, bench->rows, first->elements, first->worst_ulp);
+}
+
+/* permute by expert ids: how much of it is the sorting. */
+static void print_routing(const struct bench_report *report, const struct bench_result *result)
+{
+    const struct spread *routing = &result->measures.routing;
+    char median[16], least[16], most[16];
+    if (!bench_case_has_routing(result->bench))
+        return;
+    if (report->json)
+        printf(", \"routing_seconds\": %.9g", routing->median);
+    else
+        printf("    the routing alone: %s [%s %s]\n", time_text(median, routing->median),
+               time_text(least, routing->least), time_text(most, routing->most));
 }
 
 static void print_json_measure(const char *suffix, const struct measure *measure)
@@ -144,11 +158,11 @@ static void print_json_case(const struct bench_report *report, const struct benc
            operator_outputs[bench->operator_kind].name, bench->tokens, bench->hidden, bench->rows,
            type_name(bench->token_type), text_of_bool(bench->probs),
            text_of_bool(bench->drop_and_pad));
-    printf(
-        ", \"in_place\": %s, \"threads\": %d, \"isa\": \"%s\", \"huge_pages\": %s, \"bytes\": %zu",
-        text_of_bool(bench->in_place), result->measures.threads,
-        moetoken_isa_name(moetoken_isa_chosen(bench->options.isa_mask)),
-        text_of_bool(result->huge_pages), traffic_bytes(&bench->traffic));
+    printf(", \"by_ids\": %s, \"in_place\": %s, \"threads\": %d, \"isa\": \"%s\", \"huge_pages\": "
+           "%s, \"bytes\": %zu",
+           text_of_bool(bench->by_ids), text_of_bool(bench->in_place), result->measures.threads,
+           moetoken_isa_name(moetoken_isa_chosen(bench->options.isa_mask)),
+           text_of_bool(result->huge_pages), traffic_bytes(&bench->traffic));
     print_json_measure("", &result->measures.cold);
     print_json_measure("_warm", &result->measures.warm);
     print_json_memory(bench, &result->first);
@@ -198,6 +212,7 @@ void bench_report_case(struct bench_report *report, const struct bench_result *r
         print_row(result);
     if (report->scaling)
         print_speedup(report, &result->measures);
+    print_routing(report, result);
     if (report->json)
         printf("}");
     else if (report->details)

@@ -96,6 +96,7 @@ bool case_options_resolve(const struct case_options *options, struct case_settin
                                        .skew_64ths = (int64_t)(options->skew * 64.0 + 0.5),
                                        .seed = (uint64_t)options->seed,
                                        .drop_and_pad = options->drop_and_pad,
+                                       .by_ids = options->ids,
                                        .without_probs = options->no_probs,
                                        .holes = options->holes,
                                        .shuffle = options->shuffle,
@@ -105,5 +106,9 @@ bool case_options_resolve(const struct case_options *options, struct case_settin
         return false;
     if (settings->capacity > 0)
         settings->drop_and_pad = true;
+    if (settings->by_ids && settings->drop_and_pad)
+        return fail(
+            error, error_size,
+            "--ids: a routing by expert ids is dropless; --capacity is an option of permute");
     return true;
 }

@@ -31,6 +31,8 @@ static bool check_settings(const struct case_settings *settings, char *error, si
     if (settings->capacity < 0 || settings->capacity > settings->tokens)
         return fail(error, size, "capacity", settings->capacity,
                     "expected 0 to the number of tokens");
+    if (settings->by_ids && settings->drop_and_pad)
+        return fail(error, size, "drop_and_pad", 1, "expected 0 with expert ids");
     if (settings->index_type == MOETOKEN_I32 &&
         settings->tokens > most / (settings->drop_and_pad ? settings->experts : settings->topk))
         return fail(error, size, "tokens", settings->tokens, "row numbers need int64 indices");
@@ -61,7 +63,8 @@ static void list_tensors(struct generated_case *plan)
     case OPERATOR_UNPERMUTE_GRAD:
         add_spec(plan, "unpermuted_tokens_grad", s->token_type, 2, s->tokens, s->hidden);
         add_spec(plan, "out_index", s->index_type, 1, plan->slots, 0);
-        add_spec(plan, "permute_token_id", s->index_type, 1, plan->slots, 0);
+        if (!s->by_ids)
+            add_spec(plan, "permute_token_id", s->index_type, 1, plan->slots, 0);
         if (probs)
             add_spec(plan, "permuted_tokens", s->token_type, 2, plan->rows, s->hidden);
         break;
@@ -72,6 +75,8 @@ static void list_tensors(struct generated_case *plan)
     case OPERATOR_PERMUTE:
         add_spec(plan, "tokens", s->token_type, 2, s->tokens, s->hidden);
         map = true;
+        if (s->by_ids)
+            add_spec(plan, "expert_ids", s->index_type, 2, s->tokens, s->topk);
         break;
     case OPERATOR_PERMUTE_GRAD:
         add_spec(plan, "permuted_tokens_grad", s->token_type, 2, plan->rows, s->hidden);
@@ -79,6 +84,11 @@ static void list_tensors(struct generated_case *plan)
             add_spec(plan, "permuted_probs_grad", s->probs_type, 1, plan->rows, 0);
         add_spec(plan, "sorted_indices", s->index_type, 1, plan->slots, 0);
         break;
+    }
+    if (s->by_ids) {
+        if (probs && s->operator_kind != OPERATOR_PERMUTE_GRAD)
+            add_spec(plan, "weights", s->probs_type, 2, s->tokens, s->topk);
+        return;
     }
     if (map)
         add_spec(plan, "routing_map", s->map_type, 2, s->tokens, s->experts);
@@ -127,8 +137,9 @@ static bool allocate(struct generated_case *plan)
     plan->row = malloc((most + 1) * sizeof *plan->row);
     plan->token = malloc((most + 1) * sizeof *plan->token);
     plan->by_row = malloc((most + 1) * sizeof *plan->by_row);
-    return plan->slowness != NULL && plan->map != NULL && plan->row != NULL &&
-           plan->token != NULL && plan->by_row != NULL;
+    plan->expert = malloc((most + 1) * sizeof *plan->expert);
+    return plan->expert != NULL && plan->slowness != NULL && plan->map != NULL &&
+           plan->row != NULL && plan->token != NULL && plan->by_row != NULL;
 }
 
 bool plan_case(struct generated_case *plan, const struct case_settings *settings, char *error,
@@ -158,9 +169,10 @@ void free_case(struct generated_case *plan)
     free(plan->row);
     free(plan->token);
     free(plan->by_row);
+    free(plan->expert);
     plan->slowness = NULL;
     plan->map = NULL;
-    plan->row = plan->token = plan->by_row = NULL;
+    plan->row = plan->token = plan->by_row = plan->expert = NULL;
 }
 
 static size_t spec_elements(const struct tensor_spec *spec)
@@ -216,6 +228,24 @@ static void fill_probs(const struct generated_case *plan, DLTensor *tensor)
     }
 }
 
+static void fill_weights(const struct generated_case *plan, DLTensor *tensor)
+{
+    moetoken_type type = plan->settings.probs_type;
+    size_t size = type_size(type);
+    int64_t topk = plan->settings.topk;
+    char *out = (char *)tensor->data + tensor->byte_offset;
+#pragma omp parallel for schedule(static) if (plan->slots > 1 << 14)
+    for (int64_t t = 0; t < plan->settings.tokens; t++) {
+        double sum = share_sum(plan, t);
+        for (int64_t i = t * topk; i < (t + 1) * topk; i++) {
+            double weight = 0.5;
+            if (plan->expert[i] >= 0)
+                weight = share_before_division(plan, t, plan->expert[i]) / sum;
+            store_bits(out + (size_t)i * size, size, double_to_bits(type, weight));
+        }
+    }
+}
+
 void fill_case_tensor(const struct generated_case *plan, size_t i, DLTensor *tensor,
                       struct progress *progress)
 {
@@ -225,6 +255,10 @@ void fill_case_tensor(const struct generated_case *plan, size_t i, DLTensor *ten
         fill_map(plan, tensor);
     else if (strcmp(spec->name, "probs") == 0)
         fill_probs(plan, tensor);
+    else if (strcmp(spec->name, "weights") == 0)
+        fill_weights(plan, tensor);
+    else if (strcmp(spec->name, "expert_ids") == 0)
+        fill_indices(tensor, spec->type, plan->expert, plan->slots);
     else if (strcmp(spec->name, "permute_token_id") == 0)
         fill_indices(tensor, spec->type, plan->token, plan->slots);
     else if (!type_is_float(spec->type))

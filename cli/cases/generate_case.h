@@ -9,7 +9,9 @@
  * every pair; the K fastest experts are set in routing_map. That is close to drawing K experts
  * without replacement with probabilities proportional to the weights. probs[t,e] is 1 / time
  * divided by the token's sum over all experts: positive, peaked like a softmax, not zero for unset
- * pairs. */
+ * pairs. By expert ids a token's experts stand in the order in which they
+ * win, weights[t,k] is the share of expert_ids[t,k], and an unused slot (-1) has the weight 0.5,
+ * which nothing may use. */
 #ifndef MOETOKEN_CLI_GENERATE_CASE_H
 #define MOETOKEN_CLI_GENERATE_CASE_H
 
@@ -30,6 +32,7 @@ struct case_settings {
     int64_t skew_64ths; /* 64 * skew */
     uint64_t seed;
     bool drop_and_pad;
+    bool by_ids; /* dropless: expert_ids and weights [T,K] instead of routing_map and probs [T,E] */
     bool without_probs;
     bool holes;             /* 0..K experts a token; dropless: one slot in 16 is dropped (-1) too */
     bool shuffle;           /* rows and slots in random order */
@@ -53,6 +56,7 @@ struct generated_case {
     int64_t *row;     /* [N] out_index */
     int64_t *token;   /* [N] permute_token_id */
     int64_t *by_row;  /* [N] padded: the token of each row */
+    int64_t *expert;  /* [N] by ids: the expert of each slot, best first in its token, or -1 */
 };
 
 /* Routing, sizes and the list of tensors. false, and the reason in `error`, when the settings are

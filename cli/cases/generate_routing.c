@@ -114,6 +114,28 @@ static void name_slot_experts(struct generated_case *plan, int64_t *first)
     }
 }
 
+/* Brings each token's experts into the order in which they win, holes last, and keeps them. As the
+ * experts of a token differ, its rows are the same in either order. */
+static void order_slots_by_time(struct generated_case *plan)
+{
+    int64_t topk = plan->settings.topk;
+    uint64_t key = random_key(plan->settings.seed, STREAM_RACES);
+    for (int64_t t = 0; t < plan->settings.tokens; t++) {
+        int64_t *experts = plan->row + t * topk;
+        for (int64_t i = 1; i < topk; i++) {
+            int64_t moved = experts[i], at = i;
+            double time = moved < 0 ? INFINITY : race_time(plan, key, t, moved);
+            for (;
+                 at > 0 && (experts[at - 1] < 0 ? (double)INFINITY
+                                                : race_time(plan, key, t, experts[at - 1])) > time;
+                 at--)
+                experts[at] = experts[at - 1];
+            experts[at] = moved;
+        }
+    }
+    memcpy(plan->expert, plan->row, (size_t)plan->slots * sizeof *plan->expert);
+}
+
 /* counts -> the first row of each expert; returns the sum. */
 static int64_t counts_to_firsts(int64_t count, int64_t *values)
 {
@@ -136,7 +158,7 @@ static void shuffle_dropless(struct generated_case *plan, int64_t *scratch)
     random_shuffle(random_key(settings->seed, STREAM_ROWS), plan->rows, scratch);
     for (int64_t i = 0; i < plan->slots; i++)
         plan->row[i] = plan->row[i] < 0 ? -1 : scratch[plan->row[i]];
-    if (settings->operator_kind != OPERATOR_UNPERMUTE_GRAD)
+    if (settings->operator_kind != OPERATOR_UNPERMUTE_GRAD || settings->by_ids)
         return;
     random_shuffle(random_key(settings->seed, STREAM_SLOTS), plan->slots, plan->token);
     memcpy(scratch, plan->row, (size_t)plan->slots * sizeof *scratch);
@@ -152,6 +174,8 @@ static void route_dropless(struct generated_case *plan, int64_t *scratch)
     const struct case_settings *settings = &plan->settings;
     memset(scratch, 0, (size_t)settings->experts * sizeof *scratch);
     name_slot_experts(plan, scratch);
+    if (settings->by_ids)
+        order_slots_by_time(plan);
     int64_t used = counts_to_firsts(settings->experts, scratch);
     int64_t spare =
         plan->slots - used < settings->spare_rows ? plan->slots - used : settings->spare_rows;

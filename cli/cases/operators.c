@@ -4,12 +4,15 @@
 #include <string.h>
 
 const struct operator_outputs operator_outputs[OPERATORS_COUNT] = {
-    [OPERATOR_UNPERMUTE_GRAD] = {"unpermute-grad", {"permuted_tokens_grad", "probs_grad"}},
+    [OPERATOR_UNPERMUTE_GRAD] = {"unpermute-grad",
+                                 {"permuted_tokens_grad", "probs_grad", "weights_grad"}},
     [OPERATOR_UNPERMUTE] = {"unpermute",
                             {"unpermuted_tokens", "out_index", "permute_token_id",
                              "permuted_probs"}},
-    [OPERATOR_PERMUTE] = {"permute", {"permuted_tokens", "permuted_probs", "sorted_indices"}},
-    [OPERATOR_PERMUTE_GRAD] = {"permute-grad", {"tokens_grad", "probs_grad"}},
+    [OPERATOR_PERMUTE] = {"permute",
+                          {"permuted_tokens", "permuted_probs", "sorted_indices", "source_slots",
+                           "rows_per_expert"}},
+    [OPERATOR_PERMUTE_GRAD] = {"permute-grad", {"tokens_grad", "probs_grad", "weights_grad"}},
 };
 
 bool find_operator(const char *name, enum operator_kind *kind)

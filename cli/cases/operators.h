@@ -13,7 +13,7 @@ enum operator_kind {
 };
 #define OPERATORS_COUNT   4
 #define OPERATORS_CHOICES "unpermute-grad|unpermute|permute|permute-grad"
-#define OUTPUTS_MOST      4
+#define OUTPUTS_MOST      5
 
 struct operator_outputs {
     const char *name;                  /* the command, as in OPERATORS_CHOICES */

@@ -2,7 +2,6 @@
  *
  * Options -> list of cases (bench_list) -> each made (bench_case), called once and, if asked for,
  * verified (bench_verify), measured (bench_measure) and reported (bench_report). */
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,7 +54,7 @@ static void add_modes(struct bench_list *list, const struct bench_settings *sett
     for (int variant = 0; variant < 4 && list->count < CASES_MOST; variant++) {
         bool without_probs = (variant & 1) != 0, padded = (variant & 2) != 0;
         if ((settings->shape.no_probs && !without_probs) || (settings->in_place && without_probs) ||
-            (settings->shape.drop_and_pad && !padded))
+            (settings->shape.drop_and_pad && !padded) || (settings->shape.ids && padded))
             continue;
         if (one_mode &&
             (without_probs != settings->shape.no_probs || padded != settings->shape.drop_and_pad))
@@ -188,7 +187,7 @@ static bool run_scaling(struct bench_run *run)
     const struct listed_case listed = {.model = find_model_shape("deepseek-v3"),
                                        .tokens = run->settings->quick ? 1024 : 4096,
                                        .type = MOETOKEN_BF16};
-    int most = run->options.threads > 0 ? run->options.threads : omp_get_max_threads();
+    int most = moetoken_threads_chosen(run->options.threads);
     bench_report_scaling(&run->report);
     for (int threads = 1;; threads = 2 * threads < most ? 2 * threads : most) {
         run->options.threads = threads;
@@ -241,6 +240,13 @@ static int check_combination(const struct bench_settings *settings)
                            "--in-place with --operator %s: only unpermute-grad has an output, "
                            "permuted_tokens_grad, that may replace an input",
                            name);
+    if (settings->shape.ids && settings->shape.drop_and_pad)
+        return usage_error(&command_bench, "--ids with --drop-and-pad: a routing by expert ids is "
+                                           "dropless");
+    if (settings->shape.ids && settings->verify_rows > 0)
+        return usage_error(&command_bench,
+                           "--verify with --ids: bench verifies a routing by map alone; for the "
+                           "other there is 'moetoken verify'");
     if (settings->shape.no_probs && settings->in_place)
         return usage_error(&command_bench,
                            "--in-place with --no-probs: without probs there is no permuted_tokens "
@@ -313,6 +319,12 @@ static const struct option_spec options[] = {
      .kind = OPTION_FLAG,
      .offset = SETTING(shape.drop_and_pad),
      .help = "only padded"},
+    {.name = "ids",
+     .kind = OPTION_FLAG,
+     .offset = SETTING(shape.ids),
+     .help =
+         "a routing by expert ids, expert_ids and weights [T,K];\npermute: with the time of the "
+         "routing alone"},
     {.name = "hidden",
      .kind = OPTION_INTEGER,
      .value = "H",

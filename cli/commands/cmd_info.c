@@ -44,6 +44,12 @@ static void print_choice(int isa)
     const char *environment = getenv("MOETOKEN_ISA");
     uint32_t mask = isa < 0 ? 0 : masks[isa];
     uint32_t chosen = moetoken_isa_chosen(mask), best = moetoken_isa_chosen(0);
+    if (chosen == 0) {
+        printf("kernels    none: MOETOKEN_ISA=%s names no instruction set (scalar, avx2, avx512 or "
+               "neon), every call fails\n",
+               environment);
+        return;
+    }
     printf("kernels    %s: ", moetoken_isa_name(chosen));
     if (environment != NULL && *environment != '\0')
         printf("MOETOKEN_ISA=%s sets the upper bound", environment);
@@ -82,6 +88,14 @@ static void print_huge_pages(void)
     printf("\n");
 }
 
+/* What else than the processors may decide about the number of threads. */
+static const char *thread_variables(void)
+{
+    if (getenv("OMP_THREAD_LIMIT") != NULL)
+        return "; OMP_THREAD_LIMIT is set";
+    return getenv("OMP_NUM_THREADS") != NULL ? "; OMP_NUM_THREADS is set" : "";
+}
+
 static int run(int argc, char **argv)
 {
     struct info_settings settings = {.isa = -1};
@@ -97,8 +111,9 @@ static int run(int argc, char **argv)
     printf("this CPU\n");
     print_levels();
     print_choice(settings.isa);
-    printf("threads    %d (OpenMP; of %d processors), none for calls below %d bytes\n",
-           omp_get_max_threads(), omp_get_num_procs(), MOETOKEN_SERIAL_BYTES);
+    printf("threads    %d (of %d processors%s), none for calls below %d bytes\n",
+           moetoken_threads_chosen(0), omp_get_num_procs(), thread_variables(),
+           MOETOKEN_SERIAL_BYTES);
     print_huge_pages();
     return EXIT_DONE;
 }

@@ -37,6 +37,45 @@ static bool find_tensors(struct limits_case *limits_case)
            case_tensor(files, "probs", false, &args->probs);
 }
 
+/* Padded with probs, C > T is a case that every product refuses, and no mistake of the file's. */
+static bool capacity_is_above_tokens(const moetoken_unpermute_grad_args *args)
+{
+    int64_t experts = tensor_dimension(args->probs, 1);
+    return args->drop_and_pad && experts > 0 &&
+           tensor_dimension(args->out_index, 0) / experts >
+               tensor_dimension(args->unpermuted_tokens_grad, 0);
+}
+
+/* The same tensor with `tokens` in place of the T that the case has; other sizes are kept. */
+static const DLTensor *stretch(const DLTensor *tensor, int64_t had, int64_t tokens, DLTensor *copy,
+                               int64_t shape[2])
+{
+    if (tensor == NULL || tensor->ndim != 2 || tensor->shape[0] != had)
+        return tensor;
+    shape[0] = tokens;
+    shape[1] = tensor->shape[1];
+    *copy = *tensor;
+    copy->data = NULL;
+    copy->shape = shape;
+    return copy;
+}
+
+/* All that the library checks but C <= T: with as many tokens as the capacity. */
+static moetoken_status check_stretched(const moetoken_unpermute_grad_args *args,
+                                       const moetoken_options *options)
+{
+    moetoken_unpermute_grad_args stretched = *args;
+    DLTensor copies[3];
+    int64_t shapes[3][2];
+    int64_t had = tensor_dimension(args->unpermuted_tokens_grad, 0);
+    int64_t tokens = tensor_dimension(args->out_index, 0) / tensor_dimension(args->probs, 1);
+    stretched.unpermuted_tokens_grad =
+        stretch(args->unpermuted_tokens_grad, had, tokens, &copies[0], shapes[0]);
+    stretched.routing_map = stretch(args->routing_map, had, tokens, &copies[1], shapes[1]);
+    stretched.probs = stretch(args->probs, had, tokens, &copies[2], shapes[2]);
+    return moetoken_unpermute_grad_check(&stretched, options);
+}
+
 /* Dropless, the interface takes token ids of any value, so that they do not count here. */
 static int check_case(struct limits_case *limits_case)
 {
@@ -53,7 +92,10 @@ static int check_case(struct limits_case *limits_case)
     limits_case->rows_grad.shape = limits_case->rows_shape;
     limits_case->rows_grad.strides = NULL;
     args->permuted_tokens_grad = &limits_case->rows_grad;
-    if (moetoken_unpermute_grad_check(args, &options) == MOETOKEN_OK)
+    moetoken_status status = capacity_is_above_tokens(args)
+                                 ? check_stretched(args, &options)
+                                 : moetoken_unpermute_grad_check(args, &options);
+    if (status == MOETOKEN_OK)
         return EXIT_DONE;
     return report_input(&limits_case->files, moetoken_last_error());
 }
@@ -110,10 +152,17 @@ static bool accepts(const struct product *product, const moetoken_unpermute_grad
 /* One line; whether the product takes the case. */
 static bool print_product(const struct product *product, const moetoken_unpermute_grad_args *args)
 {
-    char reason[REASON_SIZE];
+    char reason[REASON_SIZE], note[REASON_SIZE] = "";
     bool accepted = accepts(product, args, reason);
+    struct limits_call call = call_of(args);
+    if (args->probs != NULL)
+        limits_differ(product, &call, note, sizeof note);
     const char *verdict = accepted ? "accepted" : product->has_operators ? "refused" : "absent";
-    printf("%-14s%s%s%s\n", product->name, verdict, reason[0] ? ": " : "", reason);
+    printf("%-14s%s%s%s%s%s\n", product->name, verdict, reason[0] ? ": " : "", reason,
+           note[0] == '\0' ? ""
+           : reason[0]     ? "; but "
+                           : ": but ",
+           note);
     return accepted;
 }
 
@@ -178,7 +227,8 @@ const struct command command_limits = {
         "        permute_token_id [N], routing_map [T,E], permuted_tokens [R,H], probs [T,E]\n"
         "\n"
         "Tells for each product whether its operator takes the case, refuses it - with formula\n"
-        "and numbers - or does not exist there. Nothing is computed.",
+        "and numbers - or does not exist there. Verdicts follow the vendor's document; where its\n"
+        "own tiling code decides otherwise, the line says so. Nothing is computed.",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
     .operands_least = 1,

@@ -53,27 +53,97 @@ static bool find_sizes(struct operator_job *job, const DLTensor *map)
     return true;
 }
 
+/* The slots of the experts whose rows are made. */
+static int64_t count_used(const struct operator_job *job, const DLTensor *ids)
+{
+    moetoken_type type;
+    int64_t used = 0, count = tensor_elements(ids);
+    if (!type_of_tensor(ids, &type) || (type != MOETOKEN_I32 && type != MOETOKEN_I64))
+        return 0; /* the library's check has the last word */
+    for (int64_t i = 0; i < count; i++) {
+        int64_t expert = integer_at(ids, i);
+        used += expert >= job->expert_begin && expert < job->expert_end;
+    }
+    return used;
+}
+
+/* E, the range of experts, C, and from them N and R. */
+static bool find_sizes_by_ids(struct operator_job *job, moetoken_permute_args *args)
+{
+    const struct operator_settings *settings = job->settings;
+    if (!case_integer(&job->files, "experts_num", settings->experts_num, &job->experts_num) ||
+        !case_integer(&job->files, "expert_begin", settings->expert_begin, &job->expert_begin) ||
+        !case_integer(&job->files, "expert_end", settings->expert_end, &job->expert_end) ||
+        !case_integer(&job->files, "capacity", settings->capacity, &job->capacity))
+        return false;
+    if (job->experts_num < 0) {
+        report_input(&job->files, "the number of experts is not known: give --experts-num");
+        return false;
+    }
+    job->ranged = true;
+    if (job->expert_begin == 0 && job->expert_end == 0)
+        job->expert_end = job->experts_num;
+    job->slots_num = tensor_elements(args->expert_ids);
+    int64_t rows = count_used(job, args->expert_ids);
+    int64_t experts = job->expert_end > job->expert_begin ? job->expert_end - job->expert_begin : 0;
+    if (job->capacity > 0 && __builtin_mul_overflow(experts, job->capacity, &rows)) {
+        report_input(&job->files, "experts times capacity do not fit in 64 bits");
+        return false;
+    }
+    job->rows_num = rows;
+    args->experts_num = job->experts_num;
+    args->expert_begin = job->expert_begin;
+    args->expert_end = job->expert_end;
+    args->capacity = job->capacity;
+    return true;
+}
+
+static bool find_inputs(struct operator_job *job, moetoken_permute_args *args)
+{
+    return job_input(job, "tokens", true, &args->tokens) &&
+           job_input(job, "expert_ids", false, &args->expert_ids) &&
+           job_input(job, "weights", false, &args->weights) &&
+           job_input(job, "routing_map", args->expert_ids == NULL, &args->routing_map) &&
+           job_input(job, "probs", false, &args->probs);
+}
+
+static void declare_outputs(struct operator_job *job, const moetoken_permute_args *args)
+{
+    const enum operator_kind kind = OPERATOR_PERMUTE;
+    const DLTensor *weights = args->expert_ids != NULL ? args->weights : args->probs;
+    bool wide =
+        job->settings->index_type < 0 ? job->slots_num > INT32_MAX : job->settings->index_type == 1;
+    moetoken_type index_type = wide ? MOETOKEN_I64 : MOETOKEN_I32;
+    job_output(job, kind, 0, job->token_type, 2, job->rows_num, job->hidden_size);
+    if (weights != NULL)
+        job_output(job, kind, 1, tensor_type(weights), 1, job->rows_num, 0);
+    job_output(job, kind, 2, index_type, 1, job->slots_num, 0);
+    if (args->expert_ids == NULL)
+        return;
+    int64_t experts = job->expert_end > job->expert_begin ? job->expert_end - job->expert_begin : 0;
+    job_output(job, kind, 3, index_type, 1, job->rows_num, 0);
+    job_output(job, kind, 4, MOETOKEN_I64, 1, experts, 0);
+}
+
 static bool prepare(struct operator_job *job, void *arguments)
 {
     moetoken_permute_args *args = arguments;
-    if (!job_input(job, "tokens", true, &args->tokens) ||
-        !job_input(job, "routing_map", true, &args->routing_map) ||
-        !job_input(job, "probs", false, &args->probs))
+    if (!find_inputs(job, args))
         return false;
     job->token_type = tensor_type(args->tokens);
     job->tokens_num = tensor_dimension(args->tokens, 0);
     job->hidden_size = tensor_dimension(args->tokens, 1);
-    job->experts_num = tensor_dimension(args->routing_map, 1);
-    if (!find_sizes(job, args->routing_map))
-        return false;
     args->drop_and_pad = job->drop_and_pad;
-    args->num_out_tokens = job->slots_num;
-    bool wide =
-        job->settings->index_type < 0 ? job->slots_num > INT32_MAX : job->settings->index_type == 1;
-    job_output(job, OPERATOR_PERMUTE, 0, job->token_type, 2, job->rows_num, job->hidden_size);
-    if (args->probs != NULL)
-        job_output(job, OPERATOR_PERMUTE, 1, tensor_type(args->probs), 1, job->rows_num, 0);
-    job_output(job, OPERATOR_PERMUTE, 2, wide ? MOETOKEN_I64 : MOETOKEN_I32, 1, job->slots_num, 0);
+    if (args->expert_ids != NULL) {
+        if (!find_sizes_by_ids(job, args))
+            return false;
+    } else {
+        job->experts_num = tensor_dimension(args->routing_map, 1);
+        if (!find_sizes(job, args->routing_map))
+            return false;
+        args->num_out_tokens = job->slots_num;
+    }
+    declare_outputs(job, args);
     return true;
 }
 
@@ -83,6 +153,8 @@ static moetoken_status call(const struct operator_job *job, void *arguments, boo
     args->permuted_tokens = job->outputs[0];
     args->permuted_probs = job->outputs[1];
     args->sorted_indices = job->outputs[2];
+    args->source_slots = job->outputs[3];
+    args->rows_per_expert = job->outputs[4];
     return check_only ? moetoken_permute_check(args, &job->options)
                       : moetoken_permute(args, &job->options);
 }
@@ -103,6 +175,31 @@ static const struct option_spec options[] = {
      .most = INT64_MAX,
      .help = "the number of slots: T * K dropless (default: K is the most\n"
              "experts a token has), E * C padded; rounded down to such"},
+    {.name = "experts-num",
+     .kind = OPTION_INTEGER,
+     .value = "E",
+     .offset = SETTING(experts_num),
+     .most = INT64_MAX,
+     .help = "by expert ids: the number of experts (default: metadata)"},
+    {.name = "expert-begin",
+     .kind = OPTION_INTEGER,
+     .value = "E",
+     .offset = SETTING(expert_begin),
+     .most = INT64_MAX,
+     .help = "by expert ids: the first expert whose rows are made"},
+    {.name = "expert-end",
+     .kind = OPTION_INTEGER,
+     .value = "E",
+     .offset = SETTING(expert_end),
+     .most = INT64_MAX,
+     .help = "by expert ids: the expert behind the last (default: all)"},
+    {.name = "capacity",
+     .kind = OPTION_INTEGER,
+     .value = "C",
+     .offset = SETTING(capacity),
+     .most = INT64_MAX,
+     .help = "by expert ids: rows of each expert, further slots are dropped\n"
+             "(default 0: as many rows as there are slots)"},
     INDEX_OPTION,
 };
 
@@ -112,7 +209,9 @@ const struct command command_permute = {
     .summary = "sends tokens to their experts",
     .description =
         "Reads   tokens [T,H], routing_map [T,E], probs [T,E] (optional)\n"
-        "Writes  permuted_tokens [R,H], sorted_indices [N] and, with probs, permuted_probs [R]\n"
+        "        or tokens [T,H], expert_ids [T,K], weights [T,K] (optional)\n"
+        "Writes  permuted_tokens [R,H], sorted_indices [N] and, with probs or weights,\n"
+        "        permuted_probs [R]; by expert ids also source_slots [R] and rows_per_expert [E]\n"
         "\n"
         "R is the number of set pairs when dropless, and N when padded. Of several files the\n"
         "first that holds a tensor or an attribute gives it.",

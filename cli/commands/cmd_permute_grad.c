@@ -7,8 +7,13 @@ static bool find_inputs(struct operator_job *job, moetoken_permute_grad_args *ar
     return job_input(job, "permuted_tokens_grad", true, &args->permuted_tokens_grad) &&
            job_input(job, "permuted_probs_grad", false, &args->permuted_probs_grad) &&
            job_input(job, "sorted_indices", true, &args->sorted_indices) &&
-           job_input(job, "routing_map", args->permuted_probs_grad != NULL && !job->drop_and_pad,
-                     &args->routing_map);
+           job_input(job, "routing_map", false, &args->routing_map);
+}
+
+/* Without a map, the gradient of the weights is one for each slot. */
+static bool is_by_ids(const struct operator_job *job, const moetoken_permute_grad_args *args)
+{
+    return args->permuted_probs_grad != NULL && args->routing_map == NULL && !job->drop_and_pad;
 }
 
 /* An attribute that the map's shape tells too. */
@@ -31,7 +36,7 @@ static bool prepare(struct operator_job *job, void *arguments)
     moetoken_permute_grad_args *args = arguments;
     if (!find_inputs(job, args))
         return false;
-    bool probs = args->permuted_probs_grad != NULL;
+    bool by_ids = is_by_ids(job, args), probs = args->permuted_probs_grad != NULL && !by_ids;
     const struct operator_settings *settings = job->settings;
     if (!find_size(job, "tokens_num", settings->tokens_num, args->routing_map, 0, true,
                    &job->tokens_num) ||
@@ -50,6 +55,9 @@ static bool prepare(struct operator_job *job, void *arguments)
     if (probs)
         job_output(job, OPERATOR_PERMUTE_GRAD, 1, tensor_type(args->permuted_probs_grad), 2,
                    job->tokens_num, job->experts_num);
+    if (by_ids)
+        job_output(job, OPERATOR_PERMUTE_GRAD, 2, tensor_type(args->permuted_probs_grad), 2,
+                   job->tokens_num, job->tokens_num > 0 ? job->slots_num / job->tokens_num : 0);
     return true;
 }
 
@@ -58,6 +66,7 @@ static moetoken_status call(const struct operator_job *job, void *arguments, boo
     moetoken_permute_grad_args *args = arguments;
     args->tokens_grad = job->outputs[0];
     args->probs_grad = job->outputs[1];
+    args->weights_grad = job->outputs[2];
     return check_only ? moetoken_permute_grad_check(args, &job->options)
                       : moetoken_permute_grad(args, &job->options);
 }
@@ -92,7 +101,8 @@ const struct command command_permute_grad = {
     .summary = "gradient of permute",
     .description = "Reads   permuted_tokens_grad [R,H], permuted_probs_grad [R] (optional),\n"
                    "        sorted_indices [N], routing_map [T,E] (for probs_grad when dropless)\n"
-                   "Writes  tokens_grad [T,H] and, with permuted_probs_grad, probs_grad [T,E]\n"
+                   "Writes  tokens_grad [T,H] and, with permuted_probs_grad, probs_grad [T,E] or,\n"
+                   "        when dropless without routing_map (by expert ids), weights_grad [T,K]\n"
                    "\n"
                    "Of several files the first that holds a tensor or an attribute gives it.",
     .options = options,

@@ -8,10 +8,26 @@ static bool find_inputs(struct operator_job *job, moetoken_unpermute_args *args)
     return job_input(job, "permuted_tokens", true, &args->permuted_tokens) &&
            job_input(job, "sorted_indices", true, &args->sorted_indices) &&
            job_input(job, "probs", false, &args->probs) &&
-           job_input(job, "routing_map", args->probs != NULL, &args->routing_map);
+           job_input(job, "routing_map", args->probs != NULL, &args->routing_map) &&
+           job_input(job, "weights", false, &args->weights) &&
+           job_input(job, "residual", false, &args->residual) &&
+           job_input(job, "residual2", false, &args->residual2) &&
+           job_input(job, "expert_bias", false, &args->expert_bias) &&
+           job_input(job, "expert_ids", args->expert_bias != NULL, &args->expert_ids);
 }
 
-/* T from restore_shape, else from a [T,E] tensor, else from tokens_num. */
+/* A tensor that has a row for each token, or NULL. */
+static const DLTensor *find_token_rows(const moetoken_unpermute_args *args)
+{
+    const DLTensor *const rows[] = {args->routing_map, args->weights, args->expert_ids,
+                                    args->residual};
+    size_t i = 0;
+    while (i < sizeof rows / sizeof rows[0] - 1 && rows[i] == NULL)
+        i++;
+    return rows[i];
+}
+
+/* T from restore_shape, else from a tensor with a row for each token, else from tokens_num. */
 static bool find_tokens_num(struct operator_job *job, const DLTensor *map)
 {
     if (job->has_restore_shape) {
@@ -33,7 +49,7 @@ static bool find_tokens_num(struct operator_job *job, const DLTensor *map)
 static bool prepare(struct operator_job *job, void *arguments)
 {
     moetoken_unpermute_args *args = arguments;
-    if (!find_inputs(job, args) || !find_tokens_num(job, args->routing_map))
+    if (!find_inputs(job, args) || !find_tokens_num(job, find_token_rows(args)))
         return false;
     args->drop_and_pad = job->drop_and_pad;
     job->token_type = tensor_type(args->permuted_tokens);
@@ -46,7 +62,8 @@ static bool prepare(struct operator_job *job, void *arguments)
     moetoken_type index_type = job->settings->index_type < 0    ? tensor_type(args->sorted_indices)
                                : job->settings->index_type == 0 ? MOETOKEN_I32
                                                                 : MOETOKEN_I64;
-    moetoken_type probs_type = args->probs != NULL ? tensor_type(args->probs) : job->token_type;
+    const DLTensor *weights = args->probs != NULL ? args->probs : args->weights;
+    moetoken_type probs_type = weights != NULL ? tensor_type(weights) : job->token_type;
     const enum operator_kind kind = OPERATOR_UNPERMUTE;
     job_output(job, kind, 0, job->token_type, 2, job->tokens_num, job->hidden_size);
     job_output(job, kind, 1, index_type, 1, job->slots_num, 0);
@@ -93,12 +110,15 @@ const struct command command_unpermute = {
     .summary = "weighted combine of the experts' rows",
     .description =
         "Reads   permuted_tokens [R,H], sorted_indices [N], and with probs [T,E] also\n"
-        "        routing_map [T,E]\n"
+        "        routing_map [T,E]; or, of a routing by expert ids, weights [T,K] (optional) and,\n"
+        "        with expert_bias [E,H], expert_ids [T,K]; residual [T,H] and residual2 [T,H]\n"
+        "        (optional) are added first\n"
         "Writes  unpermuted_tokens [T,H], out_index [N], permute_token_id [N],\n"
         "        permuted_probs [N]\n"
         "\n"
-        "T comes from restore_shape (option or metadata), else from routing_map, else from\n"
-        "tokens_num. out_index and permute_token_id are what unpermute-grad takes. Of several\n"
+        "T comes from restore_shape (option or metadata), else from a tensor with a row for each\n"
+        "token, else from tokens_num. out_index and permute_token_id are what unpermute-grad "
+        "takes. Of several\n"
         "files the first that holds a tensor or an attribute gives it.",
     .options = options,
     .options_count = sizeof options / sizeof options[0],

@@ -10,7 +10,11 @@ static bool find_inputs(struct operator_job *job, moetoken_unpermute_grad_args *
            job_input(job, "permute_token_id", job->drop_and_pad, &args->permute_token_id) &&
            job_input(job, "probs", false, &args->probs) &&
            job_input(job, "routing_map", args->probs != NULL, &args->routing_map) &&
-           job_input(job, "permuted_tokens", args->probs != NULL, &args->permuted_tokens);
+           job_input(job, "weights", false, &args->weights) &&
+           job_input(job, "expert_bias", false, &args->expert_bias) &&
+           job_input(job, "expert_ids", args->expert_bias != NULL, &args->expert_ids) &&
+           job_input(job, "permuted_tokens", args->probs != NULL || args->weights != NULL,
+                     &args->permuted_tokens);
 }
 
 static bool prepare(struct operator_job *job, void *arguments)
@@ -28,6 +32,9 @@ static bool prepare(struct operator_job *job, void *arguments)
         args->permuted_tokens != NULL ? tensor_dimension(args->permuted_tokens, 0) : job->slots_num;
     job_output(job, OPERATOR_UNPERMUTE_GRAD, 0, job->token_type, 2, job->rows_num,
                job->hidden_size);
+    if (args->weights != NULL)
+        job_output(job, OPERATOR_UNPERMUTE_GRAD, 2, tensor_type(args->weights), 2, job->tokens_num,
+                   tensor_dimension(args->weights, 1));
     if (args->probs == NULL)
         return true;
     job->experts_num = tensor_dimension(args->probs, 1);
@@ -41,6 +48,7 @@ static moetoken_status call(const struct operator_job *job, void *arguments, boo
     moetoken_unpermute_grad_args *args = arguments;
     args->permuted_tokens_grad = job->outputs[0];
     args->probs_grad = job->outputs[1];
+    args->weights_grad = job->outputs[2];
     return check_only ? moetoken_unpermute_grad_check(args, &job->options)
                       : moetoken_unpermute_grad(args, &job->options);
 }
@@ -63,7 +71,10 @@ const struct command command_unpermute_grad = {
         "Reads   unpermuted_tokens_grad [T,H], out_index [N], permute_token_id [N] (optional\n"
         "        when dropless), and with probs [T,E] also routing_map [T,E] and\n"
         "        permuted_tokens [R,H]\n"
-        "Writes  permuted_tokens_grad [R,H] and, with probs, probs_grad [T,E]\n"
+        "        or, of a routing by expert ids, weights [T,K], permuted_tokens and, optional,\n"
+        "        expert_bias [E,H] with expert_ids [T,K]; out_index is permute's sorted_indices\n"
+        "Writes  permuted_tokens_grad [R,H] and, with probs, probs_grad [T,E]; with weights,\n"
+        "        weights_grad [T,K]\n"
         "\n"
         "R is the rows of permuted_tokens when the case has it, else N. Of several files the\n"
         "first that holds a tensor or an attribute gives it.",

@@ -157,7 +157,10 @@ static int run(int argc, char **argv)
                                                    .tolerate_routing_mismatch = -1,
                                                    .tokens_num = -1,
                                                    .experts_num = -1,
-                                                   .num_out_tokens = -1}};
+                                                   .num_out_tokens = -1,
+                                                   .expert_begin = -1,
+                                                   .expert_end = -1,
+                                                   .capacity = -1}};
     const char *paths[CASE_FILES_MOST];
     int count;
     int status = parse_options(&command_verify, argc, argv, &settings, paths, &count);
@@ -216,6 +219,24 @@ static const struct option_spec options[] = {
      .offset = OPTION(num_out_tokens),
      .most = INT64_MAX,
      .help = "permute: the number of slots, when nothing else tells"},
+    {.name = "expert-begin",
+     .kind = OPTION_INTEGER,
+     .value = "E",
+     .offset = OPTION(expert_begin),
+     .most = INT64_MAX,
+     .help = "permute by expert ids: as there, when nothing else tells"},
+    {.name = "expert-end",
+     .kind = OPTION_INTEGER,
+     .value = "E",
+     .offset = OPTION(expert_end),
+     .most = INT64_MAX,
+     .help = "permute by expert ids: as there, when nothing else tells"},
+    {.name = "capacity",
+     .kind = OPTION_INTEGER,
+     .value = "C",
+     .offset = OPTION(capacity),
+     .most = INT64_MAX,
+     .help = "permute by expert ids: as there, when nothing else tells"},
     {.name = "quiet",
      .letter = 'q',
      .kind = OPTION_FLAG,

@@ -3,7 +3,6 @@
 #include "operator_command.h"
 
 #include <inttypes.h>
-#include <omp.h>
 #include <string.h>
 
 #include "terminal/progress.h"
@@ -128,11 +127,11 @@ static const char *text_of_bool(bool value)
     return value ? "true" : "false";
 }
 
-#define METADATA_MOST 8
+#define METADATA_MOST 12
 
 struct output_metadata {
     const char *pairs[2 * METADATA_MOST + 1];
-    char text[4][48];
+    char text[7][48];
     int count;
 };
 
@@ -166,6 +165,14 @@ static void describe_job(const struct operator_job *job, enum operator_kind kind
     snprintf(metadata->text[3], size, "%" PRId64, job->experts_num);
     if (job->experts_num >= 0)
         add_metadata(metadata, "experts_num", metadata->text[3]);
+    if (!job->ranged)
+        return;
+    static const char *const keys[] = {"expert_begin", "expert_end", "capacity"};
+    const int64_t values[] = {job->expert_begin, job->expert_end, job->capacity};
+    for (int i = 0; i < 3; i++) {
+        snprintf(metadata->text[4 + i], size, "%" PRId64, values[i]);
+        add_metadata(metadata, keys[i], metadata->text[4 + i]);
+    }
 }
 
 static struct tensor_writer *open_writer(struct operator_job *job, enum operator_kind kind)
@@ -218,7 +225,7 @@ static const char *isa_in_use(const struct operator_job *job)
 
 static int threads_in_use(const struct operator_job *job)
 {
-    return job->options.threads > 0 ? job->options.threads : omp_get_max_threads();
+    return moetoken_threads_chosen(job->options.threads);
 }
 
 static int64_t bytes_moved(const struct operator_job *job)
@@ -302,7 +309,10 @@ int run_operator_command(const struct command *command, const struct operator_ca
                                          .repeat = 1,
                                          .tokens_num = -1,
                                          .experts_num = -1,
-                                         .num_out_tokens = -1};
+                                         .num_out_tokens = -1,
+                                         .expert_begin = -1,
+                                         .expert_end = -1,
+                                         .capacity = -1};
     const char *paths[CASE_FILES_MOST];
     int count;
     int status = parse_options(command, argc, argv, &settings, paths, &count);

@@ -19,6 +19,7 @@ struct operator_settings {
     int index_type; /* -1, 0: int32, 1: int64 */
     int64_t threads, repeat;
     int64_t tokens_num, experts_num, num_out_tokens; /* -1: not given */
+    int64_t expert_begin, expert_end, capacity;      /* -1: not given */
     bool quiet, json;
 };
 
@@ -31,6 +32,8 @@ struct operator_job {
     int64_t restore_shape[2];
     int64_t tokens_num, hidden_size, experts_num; /* T, H, E as far as known; E -1: unknown */
     int64_t slots_num, rows_num;                  /* N, R */
+    bool ranged;                                  /* permute by expert ids, with: */
+    int64_t expert_begin, expert_end, capacity;
     int64_t input_bytes;
     moetoken_type token_type;
     struct tensor_spec specs[OUTPUTS_MOST]; /* by operator_outputs; name NULL: not written */

@@ -47,6 +47,9 @@ static bool find_sizes(const struct case_files *files, const struct case_tensors
     int64_t slots = -1;
     if (index == NULL && !case_integer(files, "num_out_tokens", -1, &slots))
         return false;
+    int64_t groups = problem->drop_and_pad ? problem->experts : problem->tokens;
+    if (slots > 0 && groups > 0)
+        slots -= slots % groups; /* as permute rounds it */
     problem->slots = index != NULL ? tensor_dimension(index, 0) : slots;
     if (values == NULL || problem->slots < 0)
         return fail(files, "the case holds neither rows nor slots: expected one of unpermute-grad "
@@ -66,6 +69,11 @@ static bool find_sizes(const struct case_files *files, const struct case_tensors
         (double)problem->rows * (double)problem->hidden > most ||
         (double)problem->slots * (double)problem->hidden > most || (double)problem->slots > most)
         return fail(files, "the sizes are too large to be checked");
+    const double elements =
+        (double)problem->tokens * (double)(problem->hidden + problem->experts + 1) +
+        2.0 * (double)problem->rows * (double)problem->hidden + 3.0 * (double)problem->slots;
+    if (!case_justifies(files, 0, 8.0 * elements))
+        return false;
     if (tensors->token_id != NULL && tensor_elements(tensors->token_id) != problem->slots)
         return fail(files, "permute_token_id: expected the length of out_index");
     return true;
@@ -77,7 +85,9 @@ static bool sorted_from_grad(const struct case_files *files, const struct case_t
 {
     int64_t per_token = problem->tokens > 0 ? problem->slots / problem->tokens : 0;
     int64_t *used = calloc((size_t)problem->tokens + 1, sizeof *used);
-    bool good = used != NULL;
+    bool good = true;
+    if (used == NULL)
+        return fail(files, "no memory for the slots of each token");
     for (int64_t i = 0; good && i < problem->slots; i++) {
         int64_t row = integer_at(tensors->out_index, i);
         int64_t token = tensors->token_id != NULL ? integer_at(tensors->token_id, i)

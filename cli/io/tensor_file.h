@@ -12,6 +12,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Both formats hold little-endian numbers, which are mapped and used as they lie in the file. */
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "tensor files are read and written on little-endian processors alone"
+#endif
+
 #define TENSOR_FILE_MAX_NDIM   8
 #define TENSOR_FILE_ERROR_SIZE 512
 

@@ -61,6 +61,8 @@ static void check_permuted_prob(struct job *job, int64_t row)
     int64_t slot = slots->slot_of_row[row];
     if (slot < 0)
         check_zeros(job, row, 1);
+    else if (job->oracle->by_ids)
+        check_copy(job, row, job->oracle->weights, slot, 1);
     else
         check_copy(job, row, job->oracle->probs,
                    slots->token[slot] * job->oracle->experts + slots->expert[slot], 1);
@@ -82,20 +84,33 @@ static void add_row(double *sum, double weight, const double *x, int64_t count, 
     }
 }
 
+/* Adds one row of a tensor, if there is such a tensor, to the sum in floats[0..H). */
+static void add_row_of(struct job *job, const DLTensor *source, int64_t row, double weight)
+{
+    int64_t hidden = job->oracle->hidden;
+    double *sum = job->floats, *x = job->floats + hidden;
+    if (source == NULL)
+        return;
+    floats_at(source, row * hidden, hidden, x);
+    add_row(sum, weight, x, hidden, job->report.type == MOETOKEN_F64);
+}
+
 /* unpermuted_tokens and tokens_grad: the weighted sum of a token's rows. */
 static void check_sum_of_rows(struct job *job, const DLTensor *source, int64_t token)
 {
     const struct oracle_slots *slots = job->slots;
     int64_t hidden = job->oracle->hidden;
-    double *sum = job->floats, *x = job->floats + hidden;
+    double *sum = job->floats;
     for (int64_t h = 0; h < hidden; h++)
         sum[h] = 0;
+    add_row_of(job, job->oracle->residual, token, 1);
+    add_row_of(job, job->oracle->residual2, token, 1);
     for (int64_t s = slots->start[token]; s < slots->start[token + 1]; s++) {
         int64_t slot = slots->order[s];
         if (slots->row[slot] < 0 || slots->weight[slot] == 0)
             continue;
-        floats_at(source, slots->row[slot] * hidden, hidden, x);
-        add_row(sum, slots->weight[slot], x, hidden, job->report.type == MOETOKEN_F64);
+        add_row_of(job, source, slots->row[slot], slots->weight[slot]);
+        add_row_of(job, job->oracle->expert_bias, slots->expert[slot], slots->weight[slot]);
     }
     for (int64_t h = 0; h < hidden; h++) {
         int64_t place = token * hidden + h;
@@ -166,6 +181,43 @@ static void check_prob_grads(struct job *job, int64_t token)
     check_pairs(job, token, add_prob_grad);
 }
 
+/* By ids, weights_grad[t,k]: the product with the row and, with a bias, that with the bias's. */
+static void check_weight_dots(struct job *job, int64_t token)
+{
+    const struct oracle_case *oracle = job->oracle;
+    const struct oracle_slots *slots = job->slots;
+    int64_t hidden = oracle->hidden;
+    double *g = job->floats, *bias = job->floats + hidden;
+    floats_at(oracle->unpermuted_tokens_grad, token * hidden, hidden, g);
+    for (int64_t s = slots->start[token]; s < slots->start[token + 1]; s++) {
+        int64_t slot = slots->order[s];
+        struct accurate_sum sum;
+        if (slots->row[slot] < 0) {
+            check_zeros(job, slot, 1);
+            continue;
+        }
+        accurate_sum_begin(&sum);
+        add_dot(job, slot, &sum);
+        if (oracle->expert_bias != NULL) {
+            floats_at(oracle->expert_bias, slots->expert[slot] * hidden, hidden, bias);
+            accurate_sum_add_products(&sum, bias, g, hidden, oracle->expert_bias->dtype.bits < 64);
+        }
+        report_sum(&job->report, slot, bits_at(job->output, slot), &sum);
+    }
+}
+
+static void check_weight_copies(struct job *job, int64_t token)
+{
+    const struct oracle_slots *slots = job->slots;
+    for (int64_t s = slots->start[token]; s < slots->start[token + 1]; s++) {
+        int64_t slot = slots->order[s];
+        if (slots->row[slot] < 0)
+            check_zeros(job, slot, 1);
+        else
+            check_copy(job, slot, job->oracle->permuted_probs_grad, slots->row[slot], 1);
+    }
+}
+
 /* ---- outputs with an element for each slot --------------------------------------------------- */
 
 static void check_integer(struct job *job, int64_t place, int64_t want)
@@ -201,6 +253,22 @@ static void check_sorted_index(struct job *job, int64_t slot)
                   job->oracle->drop_and_pad ? job->slots->token[slot] : job->slots->row[slot]);
 }
 
+static void check_source_slot(struct job *job, int64_t row)
+{
+    check_integer(job, row, job->slots->slot_of_row[row]);
+}
+
+/* Counted one expert at a time: slow, and nothing that could be wrong. */
+static void check_rows_of_expert(struct job *job, int64_t place)
+{
+    const struct oracle_case *oracle = job->oracle;
+    int64_t count = 0;
+    for (int64_t i = 0; i < oracle->slots; i++)
+        count += job->slots->row[i] >= 0 &&
+                 integer_at(oracle->expert_ids, i) == oracle->expert_begin + place;
+    check_integer(job, place, count);
+}
+
 /* ---- all outputs ----------------------------------------------------------------------------- */
 
 /* What an output looks like and what checks a row of it. */
@@ -215,20 +283,28 @@ struct output_rule {
 static bool find_rule(const struct oracle_case *o, int i, struct output_rule *rule)
 {
     const int64_t t = o->tokens, h = o->hidden, e = o->experts, n = o->slots, r = o->rows;
+    const int64_t k = t > 0 ? n / t : 0, range = o->expert_end - o->expert_begin;
+    const bool ids = o->by_ids;
+    const DLTensor *weight = o->weights != NULL ? o->weights : o->probs;
     const struct output_rule rules[OPERATORS_COUNT][OUTPUTS_MOST] = {
         [OPERATOR_UNPERMUTE_GRAD] =
             {{o->unpermuted_tokens_grad, 2, {r, h}, check_unpermute_grad_row},
-             {o->probs, 2, {t, e}, check_dots}},
+             {o->probs, 2, {t, e}, check_dots},
+             {o->weights, 2, {t, k}, check_weight_dots}},
         [OPERATOR_UNPERMUTE] =
             {{o->permuted_tokens, 2, {t, h}, check_unpermuted_token},
              {o->sorted_indices, 1, {n, 0}, check_out_index},
              {o->sorted_indices, 1, {n, 0}, check_token_id},
-             {o->probs ? o->probs : o->permuted_tokens, 1, {n, 0}, check_slot_weight}},
+             {weight ? weight : o->permuted_tokens, 1, {n, 0}, check_slot_weight}},
         [OPERATOR_PERMUTE] = {{o->plain_tokens, 2, {r, h}, check_permute_row},
-                              {o->probs, 1, {r, 0}, check_permuted_prob},
-                              {o->output[2], 1, {n, 0}, check_sorted_index}},
-        [OPERATOR_PERMUTE_GRAD] = {{o->permuted_tokens_grad, 2, {t, h}, check_token_grad},
-                                   {o->permuted_probs_grad, 2, {t, e}, check_prob_grads}},
+                              {ids ? o->weights : o->probs, 1, {r, 0}, check_permuted_prob},
+                              {o->output[2], 1, {n, 0}, check_sorted_index},
+                              {ids ? o->expert_ids : NULL, 1, {r, 0}, check_source_slot},
+                              {ids ? o->expert_ids : NULL, 1, {range, 0}, check_rows_of_expert}},
+        [OPERATOR_PERMUTE_GRAD] =
+            {{o->permuted_tokens_grad, 2, {t, h}, check_token_grad},
+             {ids ? NULL : o->permuted_probs_grad, 2, {t, e}, check_prob_grads},
+             {ids ? o->permuted_probs_grad : NULL, 2, {t, k}, check_weight_copies}},
     };
     *rule = rules[o->operator_kind][i];
     return rule->check_row != NULL && (rule->like != NULL || rule->check_row == check_sorted_index);

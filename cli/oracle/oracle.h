@@ -17,6 +17,7 @@
 struct oracle_options {
     int operator_kind, drop_and_pad, mask_fill_slots, tolerate_routing_mismatch; /* -1: not given */
     int64_t tokens_num, experts_num, num_out_tokens;                             /* -1: not given */
+    int64_t expert_begin, expert_end, capacity;                                  /* -1: not given */
     const char *restore_shape;                                                   /* or NULL */
 };
 
@@ -28,8 +29,12 @@ struct oracle_case {
     const DLTensor *unpermuted_tokens_grad, *out_index, *permute_token_id, *routing_map,
         *permuted_tokens, *probs, *sorted_indices, *plain_tokens, *permuted_tokens_grad,
         *permuted_probs_grad;
-    const DLTensor *output[OUTPUTS_MOST]; /* as found in OUT, NULL when missing */
-    char *error;                          /* [TENSOR_FILE_ERROR_SIZE] */
+    bool by_ids; /* a routing by expert ids: */
+    const DLTensor *expert_ids, *weights, *residual, *residual2, *expert_bias;
+    int64_t topk;                               /* K, -1 where unknown */
+    int64_t expert_begin, expert_end, capacity; /* permute */
+    const DLTensor *output[OUTPUTS_MOST];       /* as found in OUT, NULL when missing */
+    char *error;                                /* [TENSOR_FILE_ERROR_SIZE] */
 };
 
 /* Every slot of the call. */
@@ -68,6 +73,8 @@ bool oracle_slots_build(const struct oracle_case *oracle, struct oracle_slots *s
 void oracle_slots_free(struct oracle_slots *slots);
 /* permute: the sorted_indices that the routing map calls for, into [N]. */
 bool oracle_sorted_indices(const struct oracle_case *oracle, int64_t *sorted);
+/* The same from expert_ids. */
+bool oracle_sorted_by_ids(const struct oracle_case *oracle, int64_t *sorted);
 
 /* Compares one row of unpermute_grad's permuted_tokens_grad, which is output[0]. scratch: [H]. */
 void oracle_check_gradient_row(const struct oracle_case *oracle, const struct oracle_slots *slots,

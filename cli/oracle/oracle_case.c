@@ -35,11 +35,21 @@ static const struct input_rule rules[] = {
     {OPERATOR_UNPERMUTE_GRAD, "probs", PLACE(probs), KIND_PROBS, "TE"},
     {OPERATOR_UNPERMUTE_GRAD, "routing_map", PLACE(routing_map), KIND_MAP, "TE"},
     {OPERATOR_UNPERMUTE_GRAD, "permuted_tokens", PLACE(permuted_tokens), KIND_TOKENS, "RH"},
+    {OPERATOR_UNPERMUTE_GRAD, "weights", PLACE(weights), KIND_PROBS, "TK"},
+    {OPERATOR_UNPERMUTE_GRAD, "expert_bias", PLACE(expert_bias), KIND_TOKENS, "EH"},
+    {OPERATOR_UNPERMUTE_GRAD, "expert_ids", PLACE(expert_ids), KIND_INDEX, "TK"},
     {OPERATOR_UNPERMUTE, "permuted_tokens", PLACE(permuted_tokens), KIND_TOKENS, "RH"},
     {OPERATOR_UNPERMUTE, "sorted_indices", PLACE(sorted_indices), KIND_INDEX, "N"},
     {OPERATOR_UNPERMUTE, "probs", PLACE(probs), KIND_PROBS, "TE"},
     {OPERATOR_UNPERMUTE, "routing_map", PLACE(routing_map), KIND_MAP, "TE"},
+    {OPERATOR_UNPERMUTE, "weights", PLACE(weights), KIND_PROBS, "TK"},
+    {OPERATOR_UNPERMUTE, "residual", PLACE(residual), KIND_TOKENS, "TH"},
+    {OPERATOR_UNPERMUTE, "residual2", PLACE(residual2), KIND_TOKENS, "TH"},
+    {OPERATOR_UNPERMUTE, "expert_bias", PLACE(expert_bias), KIND_TOKENS, "EH"},
+    {OPERATOR_UNPERMUTE, "expert_ids", PLACE(expert_ids), KIND_INDEX, "TK"},
     {OPERATOR_PERMUTE, "tokens", PLACE(plain_tokens), KIND_TOKENS, "TH"},
+    {OPERATOR_PERMUTE, "expert_ids", PLACE(expert_ids), KIND_INDEX, "TK"},
+    {OPERATOR_PERMUTE, "weights", PLACE(weights), KIND_PROBS, "TK"},
     {OPERATOR_PERMUTE, "routing_map", PLACE(routing_map), KIND_MAP, "TE"},
     {OPERATOR_PERMUTE, "probs", PLACE(probs), KIND_PROBS, "TE"},
     {OPERATOR_PERMUTE_GRAD, "permuted_tokens_grad", PLACE(permuted_tokens_grad), KIND_TOKENS, "RH"},
@@ -62,6 +72,8 @@ static int64_t *size_of_letter(struct oracle_case *oracle, char letter)
         return &oracle->experts;
     case 'N':
         return &oracle->slots;
+    case 'K':
+        return &oracle->topk;
     default:
         return &oracle->rows;
     }
@@ -144,14 +156,43 @@ static bool is_missing(const struct case_files *inputs, const char *name, const 
     return true;
 }
 
+static bool is_by_ids(const struct oracle_case *oracle)
+{
+    switch (oracle->operator_kind) {
+    case OPERATOR_PERMUTE:
+        return oracle->expert_ids != NULL;
+    case OPERATOR_PERMUTE_GRAD:
+        return oracle->permuted_probs_grad != NULL && oracle->routing_map == NULL &&
+               !oracle->drop_and_pad;
+    default:
+        return oracle->weights != NULL || oracle->expert_bias != NULL;
+    }
+}
+
+/* A routing by expert ids: its form, and the tensors that it needs besides. */
+static bool check_form(const struct case_files *inputs, struct oracle_case *oracle)
+{
+    oracle->by_ids = is_by_ids(oracle);
+    if (!oracle->by_ids)
+        return true;
+    if (oracle->routing_map != NULL || oracle->probs != NULL || oracle->drop_and_pad) {
+        report_input(inputs, "expert_ids and weights go with neither routing_map, probs nor "
+                             "drop_and_pad");
+        return false;
+    }
+    bool grad = oracle->operator_kind == OPERATOR_UNPERMUTE_GRAD;
+    return !is_missing(inputs, "expert_ids", oracle->expert_ids, oracle->expert_bias != NULL) &&
+           !is_missing(inputs, "permuted_tokens", oracle->permuted_tokens,
+                       grad && oracle->weights != NULL) &&
+           !is_missing(inputs, "residual", oracle->residual, oracle->residual2 != NULL);
+}
+
 /* What each operator cannot do without. */
 static bool has_required_inputs(const struct case_files *inputs, const struct oracle_case *oracle)
 {
     enum operator_kind kind = oracle->operator_kind;
     bool grad = kind == OPERATOR_UNPERMUTE_GRAD, probs = oracle->probs != NULL;
-    bool needs_map = kind == OPERATOR_PERMUTE || probs ||
-                     (kind == OPERATOR_PERMUTE_GRAD && oracle->permuted_probs_grad != NULL &&
-                      !oracle->drop_and_pad);
+    bool needs_map = (kind == OPERATOR_PERMUTE && !oracle->by_ids) || probs;
     return !is_missing(inputs, "unpermuted_tokens_grad", oracle->unpermuted_tokens_grad, grad) &&
            !is_missing(inputs, "out_index", oracle->out_index, grad) &&
            !is_missing(inputs, "permute_token_id", oracle->permute_token_id,
@@ -188,6 +229,42 @@ static bool check_magnitudes(const struct case_files *attributes, const struct o
     return false;
 }
 
+/* What is kept for each slot, token, row, element of a row and expert; see oracle_slots. */
+static bool check_work(const struct case_files *attributes, const struct oracle_case *oracle)
+{
+    return case_justifies(attributes, 0,
+                          64.0 * (double)oracle->slots + 16.0 * (double)oracle->tokens +
+                              8.0 * (double)oracle->rows + 16.0 * (double)oracle->hidden +
+                              64.0 * (double)oracle->experts);
+}
+
+/* permute rounds the number of slots down to whole tokens or, padded, experts. */
+static void round_slots(struct oracle_case *oracle)
+{
+    int64_t groups = oracle->drop_and_pad ? oracle->experts : oracle->tokens;
+    if (oracle->operator_kind == OPERATOR_PERMUTE && oracle->slots > 0 && groups > 0)
+        oracle->slots -= oracle->slots % groups;
+}
+
+/* permute by expert ids: which experts, and how many rows of each. */
+static bool find_range(const struct case_files *attributes, const struct oracle_options *options,
+                       struct oracle_case *oracle)
+{
+    if (!case_integer(attributes, "expert_begin", options->expert_begin, &oracle->expert_begin) ||
+        !case_integer(attributes, "expert_end", options->expert_end, &oracle->expert_end) ||
+        !case_integer(attributes, "capacity", options->capacity, &oracle->capacity))
+        return false;
+    if (oracle->expert_begin == 0 && oracle->expert_end == 0)
+        oracle->expert_end = oracle->experts;
+    oracle->slots = tensor_elements(oracle->expert_ids);
+    if (oracle->experts >= 0 && oracle->expert_begin <= oracle->expert_end &&
+        oracle->expert_end <= oracle->experts)
+        return true;
+    report_input(attributes, "experts_num, expert_begin and expert_end: expected "
+                             "0 <= expert_begin <= expert_end <= experts_num");
+    return false;
+}
+
 /* Sizes that no input tensor told. */
 static bool complete_sizes(const struct case_files *attributes,
                            const struct oracle_options *options, struct oracle_case *oracle)
@@ -202,6 +279,12 @@ static bool complete_sizes(const struct case_files *attributes,
         !attribute(attributes, "experts_num", options->experts_num, &oracle->experts) ||
         !attribute(attributes, "num_out_tokens", options->num_out_tokens, &oracle->slots))
         return false;
+    if (oracle->by_ids && oracle->operator_kind == OPERATOR_PERMUTE) {
+        if (!find_range(attributes, options, oracle))
+            return false;
+    } else {
+        round_slots(oracle);
+    }
     if (oracle->operator_kind == OPERATOR_PERMUTE)
         oracle->rows = oracle->output[0] != NULL   ? tensor_dimension(oracle->output[0], 0)
                        : oracle->output[1] != NULL ? tensor_dimension(oracle->output[1], 0)
@@ -212,7 +295,7 @@ static bool complete_sizes(const struct case_files *attributes,
         report_input(attributes, "the number of tokens or slots is not known");
         return false;
     }
-    return check_magnitudes(attributes, oracle);
+    return check_magnitudes(attributes, oracle) && check_work(attributes, oracle);
 }
 
 /* The operator: the command line, the metadata of OUT, or what OUT holds. */
@@ -242,6 +325,7 @@ bool oracle_case_load(const struct case_files *inputs, const struct case_files *
                       struct oracle_case *oracle)
 {
     oracle->tokens = oracle->hidden = oracle->experts = oracle->slots = oracle->rows = -1;
+    oracle->topk = -1;
     if (!find_kind(output, options, &oracle->operator_kind) ||
         !case_switch(attributes, "drop_and_pad", options->drop_and_pad, &oracle->drop_and_pad) ||
         !case_switch(attributes, "mask_fill_slots", options->mask_fill_slots,
@@ -254,6 +338,6 @@ bool oracle_case_load(const struct case_files *inputs, const struct case_files *
         if (name != NULL && !case_tensor(output, name, false, &oracle->output[i]))
             return false;
     }
-    return load_inputs(inputs, oracle) && has_required_inputs(inputs, oracle) &&
-           complete_sizes(attributes, options, oracle);
+    return load_inputs(inputs, oracle) && check_form(inputs, oracle) &&
+           has_required_inputs(inputs, oracle) && complete_sizes(attributes, options, oracle);
 }

@@ -17,14 +17,15 @@ void oracle_check_gradient_row(const struct oracle_case *oracle, const struct or
     const DLTensor *g = oracle->unpermuted_tokens_grad, *output = oracle->output[0];
     int64_t hidden = oracle->hidden, slot = slots->slot_of_row[row], first = row * hidden;
     bool zero = slot < 0 || slots->masked[slot];
+    bool weighted = oracle->probs != NULL || oracle->weights != NULL;
     int64_t from = zero ? 0 : slots->token[slot] * hidden;
-    if (!zero && oracle->probs != NULL)
+    if (!zero && weighted)
         floats_at(g, from, hidden, scratch);
     for (int64_t h = 0; h < hidden; h++) {
         uint64_t got = bits_at(output, first + h);
         if (zero)
             report_bits(report, first + h, got, 0);
-        else if (oracle->probs == NULL)
+        else if (!weighted)
             report_bits(report, first + h, got, bits_at(g, from + h));
         else
             report_rounded(report, first + h, got,

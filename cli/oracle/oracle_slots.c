@@ -26,6 +26,8 @@ static bool fail_sizes(const struct oracle_case *oracle, const char *what, int64
 /* Whether slots have experts at all: something is looked up or stored for each pair. */
 static bool needs_experts(const struct oracle_case *oracle)
 {
+    if (oracle->by_ids)
+        return false;
     if (oracle->operator_kind == OPERATOR_PERMUTE_GRAD)
         return oracle->permuted_probs_grad != NULL;
     return oracle->operator_kind == OPERATOR_PERMUTE || oracle->probs != NULL ||
@@ -85,7 +87,8 @@ static bool read_sorted_slots(const struct oracle_case *oracle, struct oracle_sl
         return fail_sizes(oracle, "no memory", oracle->slots, oracle->tokens);
     bool good = true;
     if (oracle->operator_kind == OPERATOR_PERMUTE)
-        good = oracle_sorted_indices(oracle, sorted);
+        good = oracle->by_ids ? oracle_sorted_by_ids(oracle, sorted)
+                              : oracle_sorted_indices(oracle, sorted);
     else
         for (int64_t i = 0; i < oracle->slots; i++)
             sorted[i] = integer_at(oracle->sorted_indices, i);
@@ -104,6 +107,8 @@ static bool check_sizes(const struct oracle_case *oracle)
         (oracle->tokens > 0 ? oracle->slots % oracle->tokens != 0 : oracle->slots > 0))
         return fail_sizes(oracle, "the slots are no multiple of the tokens", oracle->slots,
                           oracle->tokens);
+    if (oracle->by_ids && oracle->topk >= 0 && oracle->topk * oracle->tokens != oracle->slots)
+        return fail_sizes(oracle, "the slots are not T times K", oracle->slots, oracle->tokens);
     if (!needs_experts(oracle))
         return true;
     if (oracle->experts < 0 ||
@@ -136,6 +141,8 @@ static bool check_indices(const struct oracle_case *oracle, struct oracle_slots 
             continue;
         if (row < 0 || row >= oracle->rows)
             return fail_index(oracle, row_name, i, row, oracle->rows);
+        if (oracle->by_ids && oracle->operator_kind == OPERATOR_UNPERMUTE)
+            continue; /* it only reads: a row may be named twice */
         if (slots->slot_of_row[row] >= 0) {
             snprintf(oracle->error, TENSOR_FILE_ERROR_SIZE,
                      "%s[%" PRId64 "] = %" PRId64 " names the row of slot %" PRId64, row_name, i,
@@ -185,10 +192,27 @@ static bool name_experts_of_token(const struct oracle_case *oracle, struct oracl
     return good;
 }
 
+/* By ids: expert_ids say it, where there are any; an unused slot has none. */
+static bool read_experts(const struct oracle_case *oracle, struct oracle_slots *slots)
+{
+    for (int64_t i = 0; oracle->expert_ids != NULL && i < oracle->slots; i++) {
+        int64_t expert = integer_at(oracle->expert_ids, i);
+        if (slots->row[i] < 0)
+            continue;
+        if (expert < 0 || expert >= oracle->experts)
+            return fail_index(oracle, "expert_ids", i, expert, oracle->experts);
+        slots->expert[i] = expert;
+    }
+    return true;
+}
+
 static bool name_experts(const struct oracle_case *oracle, struct oracle_slots *slots)
 {
     for (int64_t i = 0; i < oracle->slots; i++)
         slots->expert[i] = -1;
+    if (oracle->by_ids &&
+        (oracle->expert_bias != NULL || oracle->operator_kind == OPERATOR_PERMUTE))
+        return read_experts(oracle, slots);
     if (!needs_experts(oracle))
         return true;
     if (oracle->drop_and_pad) {
@@ -212,6 +236,8 @@ static void weigh_slots(const struct oracle_case *oracle, struct oracle_slots *s
         int64_t pair = expert < 0 ? -1 : slots->token[i] * oracle->experts + expert;
         slots->weight[i] = 1;
         slots->masked[i] = mask && !set_at(oracle->routing_map, pair);
+        if (grad_or_combine && oracle->weights != NULL && slots->row[i] >= 0)
+            slots->weight[i] = float_at(oracle->weights, i);
         if (grad_or_combine && oracle->probs != NULL)
             slots->weight[i] = pair < 0 ? 0 : float_at(oracle->probs, pair);
         if (slots->masked[i] || slots->row[i] < 0)
@@ -244,6 +270,8 @@ static bool sort_dropless(const struct oracle_case *oracle, int64_t *sorted)
     int64_t per_token = tokens > 0 ? oracle->slots / tokens : 0;
     int64_t *used = calloc((size_t)tokens + 1, sizeof *used);
     bool good = used != NULL;
+    if (!good)
+        return fail_sizes(oracle, "no memory", oracle->slots, oracle->tokens);
     for (int64_t i = 0; i < oracle->slots; i++)
         sorted[i] = -1;
     for (int64_t e = 0; good && tokens > 0 && e < experts; e++) {

@@ -105,8 +105,13 @@
 #include <dlpack/dlpack.h>
 
 #define MOETOKEN_VERSION_MAJOR 0
-#define MOETOKEN_VERSION_MINOR 1
+#define MOETOKEN_VERSION_MINOR 2
 #define MOETOKEN_VERSION_PATCH 0
+
+/* 200 for 0.2.0, 10203 for 1.2.3: to compare with in #if. With 0.x a new minor number may change
+ * the interface; the shared library's name, libmoetoken.so.0.2, changes with it. */
+#define MOETOKEN_VERSION_NUMBER                                                                    \
+    (MOETOKEN_VERSION_MAJOR * 10000 + MOETOKEN_VERSION_MINOR * 100 + MOETOKEN_VERSION_PATCH)
 
 #if defined(__GNUC__)
 #define MOETOKEN_API __attribute__((visibility("default")))
@@ -118,7 +123,7 @@
 extern "C" {
 #endif
 
-/* "0.1.0": the version of the library that is linked, which may be newer than this header. */
+/* "0.2.0": the version of the library that is linked, which may be newer than this header. */
 MOETOKEN_API const char *moetoken_version(void);
 
 /* ---- status and messages -------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* binding_ids.c - the operators on a routing by expert ids, as Python functions.
  *
  * As those of binding.c: arrays by position, inputs before outputs, then numbers, flags, threads.
- * Messages name the arguments as moetoken.ids does, which has one name for the index tensor. */
+ * Messages have the library's names; moetoken.ids has its own for a few and puts them in. */
 #include "binding_ids.h"
 
 #include "call.h"
@@ -40,7 +40,7 @@ PyObject *python_permute_by_ids(PyObject *self, PyObject *const *values, Py_ssiz
     return call_finish(&call, status);
 }
 
-static const char *const permute_grad_names[] = {"permuted_tokens_grad", "permuted_weights_grad",
+static const char *const permute_grad_names[] = {"permuted_tokens_grad", "permuted_probs_grad",
                                                  "sorted_indices", "tokens_grad", "weights_grad"};
 
 /* 3 inputs, 2 outputs, tokens_num, flags, threads. */
@@ -95,7 +95,7 @@ PyObject *python_unpermute_by_ids(PyObject *self, PyObject *const *values, Py_ss
 }
 
 static const char *const unpermute_grad_names[] = {"unpermuted_tokens_grad",
-                                                   "sorted_indices",
+                                                   "out_index",
                                                    "permuted_tokens",
                                                    "weights",
                                                    "expert_bias",

@@ -5,7 +5,8 @@ work on its rows, and adds the answers up again, weighted (:func:`unpermute`). E
 gradient: :func:`permute_grad` and :func:`unpermute_grad`.
 
 The functions here take and return NumPy arrays; inputs may be anything that lends its memory
-through DLPack or the buffer protocol. ``moetoken.torch`` has the operators for PyTorch,
+through DLPack or the buffer protocol. ``moetoken.ids`` has the operators for a
+routing by expert ids, ``moetoken.torch`` has them for PyTorch,
 ``moetoken.jax`` for JAX. Results have the same bits on every instruction set and with every number
 of threads; any number of Python threads may call at once.
 """

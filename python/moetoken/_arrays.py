@@ -7,13 +7,14 @@ type has to be translated, and strides that DLPack cannot express.
 from __future__ import annotations
 
 import operator as _operator
-from typing import Any, Callable, NoReturn, Optional, Sequence
+from typing import Any, Callable, NoReturn, Optional, Sequence, Union
 
 import numpy as np
 
 from ._overlap import check_overlap, span_of
 
 __all__ = [
+    "Result",
     "empty",
     "flag",
     "flags",
@@ -25,6 +26,10 @@ __all__ = [
     "shape_of",
     "whole",
 ]
+
+# An array, or None where it was not asked for. Which of both the call says, and type checkers
+# cannot: they are told to trust the caller.
+Result = Union[np.ndarray, Any]
 
 _empty = np.empty
 _ndarray = np.ndarray
@@ -127,9 +132,14 @@ def pair(name: str, value: Any) -> tuple[int, int]:
     return whole(f"{name}[0]", first), whole(f"{name}[1]", second)
 
 
-def refuse(error: Exception, *arrays: tuple[str, Any, int]) -> NoReturn:
-    """Says which of the (name, array, rank) is no array of its rank; else passes the error on."""
-    for name, array, rank in arrays:
+def refuse(
+    error: Exception, *arrays: tuple[str, Any, int], optional: Sequence[tuple[str, Any, int]] = ()
+) -> NoReturn:
+    """Says which of the (name, array, rank) is no array of its rank; else passes the error on.
+
+    Those that are optional may be None.
+    """
+    for name, array, rank in [*arrays, *(given for given in optional if given[1] is not None)]:
         if array is None:
             raise ValueError(f"{name} is missing") from None
         try:

@@ -105,7 +105,7 @@ span: Callable[..., Any]
 
 
 def version() -> str:
-    """The version of the C library, for example ``"0.1.0"``."""
+    """The version of the C library, for example ``"0.2.0"``."""
     return library.moetoken_version().decode()
 
 

@@ -94,6 +94,7 @@ def _dtype(descr: Any) -> np.dtype:
 
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> np.ndarray:
     """One member's array; `size` is that of the file."""
+    member: Any
     with archive.open(info) as member:
         header = _read_header(member)
         dtype = _dtype(header.descr)

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _library
 from ._arrays import (
+    Result,
     empty,
     flag,
     flags,
@@ -87,7 +88,7 @@ def unpermute_grad(
     tolerate_routing_mismatch: bool = False,
     out: Optional[tuple[Any, Any]] = None,
     threads: int = 0,
-) -> tuple[Optional[np.ndarray], Optional[np.ndarray]]:
+) -> tuple[Result, Result]:
     """The gradient of the weighted combine, :func:`unpermute`.
 
     For every slot i with row r, token t, expert e and weight w::
@@ -158,6 +159,7 @@ def unpermute_grad(
         output_mask = flags("output_mask", output_mask, 2)
     wants_tokens_grad, wants_probs_grad = output_mask
     drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    threads = whole("threads", threads)
     if restore_shape is not None:
         tokens_num, hidden_size = pair("restore_shape", restore_shape)
     if rows_num is not None:
@@ -190,7 +192,7 @@ def unpermute_grad(
             error,
             ("unpermuted_tokens_grad", unpermuted_tokens_grad, 2),
             ("out_index", out_index, 1),
-            *([("permuted_tokens", permuted_tokens, 2)] if permuted_tokens is not None else []),
+            optional=[("permuted_tokens", permuted_tokens, 2), ("probs", probs, 2)],
         )
     options = _options(mask_fill_slots, tolerate_routing_mismatch)
     # fmt: off
@@ -219,7 +221,7 @@ def unpermute(
     tolerate_routing_mismatch: bool = False,
     out: Optional[tuple[Any, Any, Any, Any]] = None,
     threads: int = 0,
-) -> tuple[Optional[np.ndarray], Optional[np.ndarray], Optional[np.ndarray], Optional[np.ndarray]]:
+) -> tuple[Result, Result, Result, Result]:
     """The weighted combine: adds the experts' rows up again, in token order.
 
     ``unpermuted_tokens[t, :]`` is the sum over the slots of token t, in slot order, of
@@ -271,6 +273,7 @@ def unpermute(
         "output_mask", output_mask, 4
     )
     drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    threads = whole("threads", threads)
     options = _options(mask_fill_slots, tolerate_routing_mismatch)
     try:
         if restore_shape is not None:
@@ -305,8 +308,7 @@ def unpermute(
             error,
             ("permuted_tokens", permuted_tokens, 2),
             ("sorted_indices", sorted_indices, 1),
-            *([("probs", probs, 2)] if probs is not None else []),
-            *([("routing_map", routing_map, 2)] if routing_map is not None else []),
+            optional=[("probs", probs, 2), ("routing_map", routing_map, 2)],
         )
     values = (
         permuted_tokens,
@@ -361,7 +363,7 @@ def permute(
     output_mask: Sequence[bool] = (True, True, True),
     out: Optional[tuple[Any, Any, Any]] = None,
     threads: int = 0,
-) -> tuple[Optional[np.ndarray], Optional[np.ndarray], Optional[np.ndarray]]:
+) -> tuple[Result, Result, Result]:
     """Sends every token to its experts: rows in expert order, bit copies of the tokens' rows.
 
     Parameters
@@ -410,6 +412,7 @@ def permute(
         permuted_tokens, permuted_probs, sorted_indices = _outputs(out, 3)
     wants_tokens, wants_probs, wants_indices = flags("output_mask", output_mask, 3)
     drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    threads = whole("threads", threads)
     try:
         if num_out_tokens is None:
             num_out_tokens = _default_num_out_tokens(routing_map, drop_and_pad)
@@ -428,7 +431,12 @@ def permute(
         elif sorted_indices is None:
             sorted_indices = new((num_out_tokens,), index_type(index_dtype))
     except (AttributeError, IndexError, TypeError) as error:
-        refuse(error, ("tokens", tokens, 2), ("routing_map", routing_map, 2))
+        refuse(
+            error,
+            ("tokens", tokens, 2),
+            ("routing_map", routing_map, 2),
+            optional=[("probs", probs, 2)],
+        )
     values = (
         tokens,
         routing_map,
@@ -459,7 +467,7 @@ def permute_grad(
     tolerate_routing_mismatch: bool = False,
     out: Optional[tuple[Any, Any]] = None,
     threads: int = 0,
-) -> tuple[Optional[np.ndarray], Optional[np.ndarray]]:
+) -> tuple[Result, Result]:
     """The gradient of :func:`permute`.
 
     ``tokens_grad[t, :]`` is the sum over the slots of token t, in slot order, of
@@ -504,6 +512,7 @@ def permute_grad(
         tokens_grad, probs_grad = _outputs(out, 2)
     wants_tokens_grad, wants_probs_grad = flags("output_mask", output_mask, 2)
     drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    threads = whole("threads", threads)
     options = _options(False, tolerate_routing_mismatch)
     try:
         if tokens_num is not None:
@@ -531,12 +540,11 @@ def permute_grad(
     except (AttributeError, IndexError, TypeError) as error:
         refuse(
             error,
-            *(
-                [("permuted_tokens_grad", permuted_tokens_grad, 2)]
-                if permuted_tokens_grad is not None
-                else []
-            ),
-            *([("routing_map", routing_map, 2)] if routing_map is not None else []),
+            optional=[
+                ("permuted_tokens_grad", permuted_tokens_grad, 2),
+                ("permuted_probs_grad", permuted_probs_grad, 1),
+                ("routing_map", routing_map, 2),
+            ],
         )
     values = (
         permuted_tokens_grad,

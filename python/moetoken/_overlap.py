@@ -71,8 +71,9 @@ def _shares_memory_with_itself(span: Span) -> bool:
 
 
 def _share_memory(first: Span, second: Span) -> bool:
+    search: Any = np.shares_memory  # whose stubs know two values of max_work alone
     try:
-        return bool(np.shares_memory(np.asarray(first), np.asarray(second), max_work=_MOST_WORK))
+        return bool(search(np.asarray(first), np.asarray(second), max_work=_MOST_WORK))
     except RuntimeError:  # TooHardError: rows that interleave in a strange way count as shared
         return True
 

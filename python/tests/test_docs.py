@@ -13,6 +13,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 MODULES = {
     "moetoken._operators": 4,
     "moetoken._files": 1,
+    "moetoken.ids": 4,
     "moetoken.torch": 2,
     "moetoken.jax": 2,
 }
@@ -32,7 +33,7 @@ def narrow_jax():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name):
-    if "." in name and not name.split(".")[1].startswith("_"):
+    if name in ("moetoken.torch", "moetoken.jax"):
         pytest.importorskip(name.split(".")[1])
     module = importlib.import_module(name)
     found = [test for test in doctest.DocTestFinder().find(module) if test.examples]

@@ -116,6 +116,17 @@ def test_gradient_replaces_activations():
     assert bits(rows) == bits(expected[0]) and bits(found[1]) == bits(expected[1])
 
 
+def check_indices(case, sorted_indices, out_index, token_id):
+    tokens_num, slots_num = case.sizes[0], case.sizes[3]
+    order = np.argsort(sorted_indices, kind="stable")
+    if case.padded:
+        assert out_index.tolist() == order.tolist()
+        assert token_id.tolist() == sorted_indices[order].tolist()
+    else:
+        assert out_index.tolist() == sorted_indices.tolist()
+        assert token_id.tolist() == [i * tokens_num // slots_num for i in range(slots_num)]
+
+
 @given(cases(), st.booleans())
 def test_forward_and_back(case, wide_index):
     """permute, unpermute and permute_grad, each against the oracle."""
@@ -148,13 +159,7 @@ def test_forward_and_back(case, wide_index):
         restore_shape=(tokens_num, hidden),
         drop_and_pad=case.padded,
     )
-    order = np.argsort(sorted_indices, kind="stable")
-    if case.padded:
-        assert out_index.tolist() == order.tolist()
-        assert token_id.tolist() == sorted_indices[order].tolist()
-    else:
-        assert out_index.tolist() == sorted_indices.tolist()
-        assert token_id.tolist() == [i * tokens_num // slots_num for i in range(slots_num)]
+    check_indices(case, sorted_indices, out_index, token_id)
     found = oracle.slots(
         out_index,
         token_id,

@@ -215,7 +215,7 @@ def test_a_process_that_dies_takes_its_group_along(workers, command):
 
 
 def test_models_are_those_of_the_tool():
-    text = (ROOT / "cli" / "models.c").read_text()
+    text = (ROOT / "cli" / "cases" / "models.c").read_text()
     known = re.findall(r'\{"([^"]+)", (\d+), (\d+), (\d+),', text)
     assert {name: tuple(map(int, sizes)) for name, *sizes in known} == cases.MODELS
 

@@ -2,11 +2,11 @@
  *
  * Rows are assigned from the routing map or the expert ids alone. Then each token's row is read
  * once and copied to all its rows. */
-#include "arguments.h"
 #include "routing/expert_ids.h"
 #include "routing/map_rows.h"
 #include "routing/slots.h"
 #include "status.h"
+#include "tensors/arguments.h"
 
 #include <inttypes.h>
 
@@ -282,15 +282,15 @@ static moetoken_status assign(struct call *call)
 
 /* ---- move ----------------------------------------------------------------------------------- */
 
-static void write_weights_and_indices(const struct call *call, int64_t token)
+/* What each slot of a token writes for itself. */
+static void write_slots(const struct call *call, int64_t token)
 {
     const struct moetoken_view *view = call->known.view, *weights = call->weights;
     struct moetoken_column_walk walk = moetoken_column_walk_begin(&call->routing, token);
     for (int64_t s = call->slots.start[token]; s < call->slots.start[token + 1]; s++) {
         int64_t row = call->slots.row[s];
-        if (view[SORTED_INDICES].given)
-            moetoken_index_store(&view[SORTED_INDICES], call->padded ? row : s,
-                                 call->padded ? token : row);
+        if (call->padded && view[SORTED_INDICES].given)
+            moetoken_index_store(&view[SORTED_INDICES], row, token);
         int64_t column = row < 0 && !call->by_ids ? -1 : moetoken_column_walk_next(&walk, row);
         if (row < 0)
             continue;
@@ -337,9 +337,17 @@ static void copy_token(const struct call *call, int64_t token)
 static void move_tokens(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
+    const struct moetoken_view *view = call->known.view;
+    const int64_t *start = call->slots.start;
+    bool each_slot =
+        call->weights || view[SOURCE_SLOTS].given || (call->padded && view[SORTED_INDICES].given);
+    if (view[SORTED_INDICES].given && !call->padded)
+        moetoken_index_store_many(&view[SORTED_INDICES], start[first], start[end] - start[first],
+                                  call->slots.row + start[first]);
     for (int64_t t = first; t < end; t++) {
-        write_weights_and_indices(call, t);
-        if (call->known.view[PERMUTED_TOKENS].given)
+        if (each_slot)
+            write_slots(call, t);
+        if (view[PERMUTED_TOKENS].given)
             copy_token(call, t);
     }
 }
@@ -371,7 +379,8 @@ static void move(struct call *call)
     const struct moetoken_size *rows = &call->known.size['R' - 'A'];
     if (rows->source && call->rows_used < rows->value)
         moetoken_run_ranges(&call->run, rows->value, empty_unused_rows, call);
-    moetoken_run_ranges(&call->run, call->tokens_num, move_tokens, call);
+    if (call->tokens_num > 0)
+        moetoken_run_ranges(&call->run, call->tokens_num, move_tokens, call);
 }
 
 /* ---- the operator --------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
 #ifndef MOETOKEN_RESOLVE_H
 #define MOETOKEN_RESOLVE_H
 
-#include "arguments.h"
 #include "routing/slots.h"
+#include "tensors/arguments.h"
 
 /* The tensors that say where slots go, as numbers of the operator's arguments. */
 struct moetoken_routing_arguments {

@@ -21,7 +21,7 @@ struct sort {
     const struct moetoken_expert_rows *rows;
     int64_t *row;
     int64_t slots_num, parts;
-    int64_t *first_wrong; /* the first slot whose id is out of range */
+    int64_t *first_wrong; /* the first slot of the first block that holds a wrong id */
 
     int64_t first, experts; /* the block: experts [first, first + experts), from rows->begin on */
     int64_t *next;          /* [parts][experts] counts, then the next row */
@@ -29,33 +29,59 @@ struct sort {
 
 /* ---- ids ------------------------------------------------------------------------------------ */
 
-/* Reads the ids of tokens [first, end): each slot's expert, pending, or -1. */
+/* Slots whose ids are looked at together. */
+#define SLOTS_PER_BLOCK 256
+
+/* From ids to experts, pending, or -1. False when one of them is out of range. */
+static bool take_ids(const struct moetoken_expert_rows *rows, int64_t *row, int64_t count)
+{
+    const uint64_t all = (uint64_t)rows->experts_num, own = (uint64_t)(rows->end - rows->begin);
+    const int64_t begin = rows->begin;
+    uint64_t wrong = 0;
+    for (int64_t s = 0; s < count; s++) {
+        int64_t id = row[s];
+        wrong |= (uint64_t)id + 1 > all; /* -1 becomes 0 */
+        row[s] = (uint64_t)id - (uint64_t)begin < own ? pending(id - begin) : -1;
+    }
+    return wrong == 0;
+}
+
+/* The ids of tokens [first, end), which lie side by side or token by token. */
 static void read_ids(const void *context, int64_t first, int64_t end)
 {
     const struct sort *sort = context;
-    const struct moetoken_expert_rows *rows = sort->rows;
-    int64_t slots = sort->expert_ids->shape[1];
-    for (int64_t t = first; t < end; t++) {
-        int64_t *row = sort->row + t * slots;
-        for (int64_t k = 0; k < slots; k++) {
-            int64_t id = moetoken_index_load_at(sort->expert_ids, t, k);
-            if (id < -1 || id >= rows->experts_num) {
-                moetoken_keep_lowest(sort->first_wrong, t * slots + k);
-                return;
-            }
-            row[k] = id >= rows->begin && id < rows->end ? pending(id - rows->begin) : -1;
+    const struct moetoken_view *ids = sort->expert_ids;
+    const bool flat = ids->stride[0] == ids->shape[1] * ids->stride[1];
+    const int64_t per_token = ids->shape[1], stop = end * per_token;
+    for (int64_t s = first * per_token; s < stop;) {
+        int64_t length = flat ? SLOTS_PER_BLOCK : per_token;
+        length = length < stop - s ? length : stop - s;
+        struct moetoken_view line = *ids; /* as a tensor of one dimension, from slot s on */
+        line.data = moetoken_view_at(ids, s / per_token, s % per_token);
+        line.stride[0] = ids->stride[1];
+        moetoken_index_load_many(&line, 0, length, sort->row + s);
+        if (!take_ids(sort->rows, sort->row + s, length)) {
+            moetoken_keep_lowest(sort->first_wrong, s);
+            return;
         }
+        s += length;
     }
 }
 
+/* The first slot that is wrong in the block of slots that begins with `first`. */
 static moetoken_status fail_id(const struct sort *sort)
 {
-    int64_t slots = sort->expert_ids->shape[1];
-    int64_t t = *sort->first_wrong / slots, k = *sort->first_wrong % slots;
+    const struct moetoken_view *ids = sort->expert_ids;
+    int64_t per_token = ids->shape[1], experts = sort->rows->experts_num, id = 0, s;
+    for (s = *sort->first_wrong; s < sort->slots_num - 1; s++) {
+        id = moetoken_index_load_at(ids, s / per_token, s % per_token);
+        if (id < -1 || id >= experts)
+            break;
+    }
     return moetoken_fail(MOETOKEN_ERR_INDEX,
                          "%s[%" PRId64 ", %" PRId64 "] = %" PRId64 " is outside [-1, %" PRId64 ")",
-                         sort->expert_ids->name, t, k,
-                         moetoken_index_load_at(sort->expert_ids, t, k), sort->rows->experts_num);
+                         ids->name, s / per_token, s % per_token,
+                         moetoken_index_load_at(ids, s / per_token, s % per_token), experts);
 }
 
 /* ---- count and number ----------------------------------------------------------------------- */
@@ -71,10 +97,12 @@ static void count_parts(const void *context, int64_t first, int64_t end)
     const struct sort *sort = context;
     for (int64_t part = first; part < end; part++) {
         int64_t *count = sort->next + part * sort->experts;
-        memset(count, 0, (size_t)sort->experts * sizeof *count);
-        for (int64_t s = part_begin(sort, part); s < part_begin(sort, part + 1); s++) {
-            uint64_t expert = (uint64_t)(pending(sort->row[s]) - sort->first);
-            if (expert < (uint64_t)sort->experts)
+        const int64_t *slot = sort->row, stop = part_begin(sort, part + 1), begin = sort->first;
+        const uint64_t experts = (uint64_t)sort->experts;
+        memset(count, 0, (size_t)experts * sizeof *count);
+        for (int64_t s = part_begin(sort, part); s < stop; s++) {
+            uint64_t expert = (uint64_t)(pending(slot[s]) - begin);
+            if (expert < experts)
                 count[expert]++;
         }
     }
@@ -90,13 +118,15 @@ static void number_parts(const void *context, int64_t first, int64_t end)
 {
     const struct sort *sort = context;
     for (int64_t part = first; part < end; part++) {
-        int64_t *next = sort->next + part * sort->experts;
-        for (int64_t s = part_begin(sort, part); s < part_begin(sort, part + 1); s++) {
-            uint64_t expert = (uint64_t)(pending(sort->row[s]) - sort->first);
-            if (expert >= (uint64_t)sort->experts)
+        int64_t *next = sort->next + part * sort->experts, *slot = sort->row;
+        const int64_t stop = part_begin(sort, part + 1), begin = sort->first;
+        const uint64_t experts = (uint64_t)sort->experts;
+        for (int64_t s = part_begin(sort, part); s < stop; s++) {
+            uint64_t expert = (uint64_t)(pending(slot[s]) - begin);
+            if (expert >= experts)
                 continue;
             int64_t row = next[expert]++;
-            sort->row[s] = row < last_row(sort->rows, sort->first + (int64_t)expert) ? row : -1;
+            slot[s] = row < last_row(sort->rows, begin + (int64_t)expert) ? row : -1;
         }
     }
 }

@@ -2,8 +2,8 @@
 #ifndef MOETOKEN_EXPERT_IDS_H
 #define MOETOKEN_EXPERT_IDS_H
 
-#include "run.h"
-#include "tensor.h"
+#include "tensors/tensor.h"
+#include "threads/run.h"
 
 /* The experts whose rows are made, and how many rows there are. */
 struct moetoken_expert_rows {

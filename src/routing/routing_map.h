@@ -2,7 +2,7 @@
 #ifndef MOETOKEN_ROUTING_MAP_H
 #define MOETOKEN_ROUTING_MAP_H
 
-#include "tensor.h"
+#include "tensors/tensor.h"
 
 /* Experts that are looked at together. */
 #define MOETOKEN_EXPERTS_PER_MASK 64

@@ -10,8 +10,8 @@
 
 #include "routing/named_rows.h"
 #include "routing/routing_map.h"
-#include "run.h"
-#include "workspace.h"
+#include "tensors/workspace.h"
+#include "threads/run.h"
 
 enum moetoken_columns {
     MOETOKEN_NO_COLUMNS,     /* all weights are 1, and nobody asks for their gradient */

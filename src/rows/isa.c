@@ -23,7 +23,7 @@ static bool has_f16c(void)
 
 #endif
 
-uint32_t moetoken_isa_detected(void)
+static uint32_t ask_cpu(void)
 {
     uint32_t isa = MOETOKEN_ISA_SCALAR;
 #if defined(__x86_64__)
@@ -63,9 +63,10 @@ const char *moetoken_isa_name(uint32_t isa)
 /* What was found out in the first call that asked; a later change of the environment has no
  * effect. */
 static struct {
-    uint32_t usable; /* what the CPU has and the variable allows */
-    bool understood; /* the variable is unset, blank, or names an instruction set */
-    char word[32];   /* its value, cut short, when it is not understood */
+    uint32_t detected; /* what the CPU has: to ask it costs microseconds on a virtual machine */
+    uint32_t usable;   /* of that, what the variable allows */
+    bool understood;   /* the variable is unset, blank, or names an instruction set */
+    char word[32];     /* its value, cut short, when it is not understood */
 } known;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -91,10 +92,17 @@ static void look(void)
     for (uint32_t isa = MOETOKEN_ISA_SCALAR; text && isa <= MOETOKEN_ISA_NEON; isa <<= 1)
         if (is_word(text, moetoken_isa_name(isa)))
             allowed = up_to(isa);
-    known.usable = moetoken_isa_detected() & allowed;
+    known.detected = ask_cpu();
+    known.usable = known.detected & allowed;
     known.understood = allowed != 0;
     if (!known.understood)
         snprintf(known.word, sizeof known.word, "%s", text);
+}
+
+uint32_t moetoken_isa_detected(void)
+{
+    pthread_once(&once, look);
+    return known.detected;
 }
 
 const char *moetoken_isa_unknown_word(void)

@@ -6,7 +6,9 @@
 #ifndef MOETOKEN_ROWS_H
 #define MOETOKEN_ROWS_H
 
+#include "threads/float_build.h"
 #include <moetoken/moetoken.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -73,6 +75,13 @@ static inline size_t moetoken_partial_bytes(int type, int64_t length)
 }
 
 typedef void moetoken_rows_fn(const struct moetoken_rows *rows);
+
+/* Defines the kernel `name`: a body of which the type, or the element's size, is a constant. */
+#define MOETOKEN_ROW_KERNEL(name, body, type)                                                      \
+    static void name(const struct moetoken_rows *rows)                                             \
+    {                                                                                              \
+        body(rows, type);                                                                          \
+    }
 
 /* One instruction set's kernels, or the scalar ones where it brings none. */
 struct moetoken_row_kernels {

@@ -10,7 +10,6 @@
 
 #include "rows/rows_avx2.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -29,26 +28,6 @@ ROW_INLINE struct lanes lanes_zero(void)
 {
     const __m256d zero = _mm256_setzero_pd();
     return (struct lanes){{zero, zero, zero, zero, zero, zero, zero, zero}};
-}
-
-ROW_INLINE struct lanes lanes_load(const double *from)
-{
-    return (struct lanes){{_mm256_load_pd(from), _mm256_load_pd(from + 4), _mm256_load_pd(from + 8),
-                           _mm256_load_pd(from + 12), _mm256_load_pd(from + 16),
-                           _mm256_load_pd(from + 20), _mm256_load_pd(from + 24),
-                           _mm256_load_pd(from + 28)}};
-}
-
-ROW_INLINE void lanes_store(double *to, struct lanes lanes)
-{
-    _mm256_store_pd(to, lanes.sum[0]);
-    _mm256_store_pd(to + 4, lanes.sum[1]);
-    _mm256_store_pd(to + 8, lanes.sum[2]);
-    _mm256_store_pd(to + 12, lanes.sum[3]);
-    _mm256_store_pd(to + 16, lanes.sum[4]);
-    _mm256_store_pd(to + 20, lanes.sum[5]);
-    _mm256_store_pd(to + 24, lanes.sum[6]);
-    _mm256_store_pd(to + 28, lanes.sum[7]);
 }
 
 /* The sum of two elements that are 2 apart, and then 1. */
@@ -78,251 +57,161 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return _mm_cvtsd_f64(add_pair(add_halves(a)));
 }
 
-ROW_INLINE bool always_exact(int type)
+/* The CPU notes overflow, and underflow that loses bits, until the notes are erased. No product may
+ * be moved across either. */
+ROW_INLINE void exact_begin(void)
 {
-    return type != MOETOKEN_BF16;
+    _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
+    __asm__ volatile("" : : : "memory");
 }
 
-/* The CPU notes overflow, and underflow that loses bits, until the notes are erased. */
-ROW_INLINE void exact_begin(int type)
+ROW_INLINE bool exact_end(void)
 {
-    if (!always_exact(type)) {
-        _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
-        __asm__ volatile("" : : : "memory"); /* nor may one be moved before this */
-    }
-}
-
-ROW_INLINE bool exact_end(int type, const void *sums)
-{
-    if (always_exact(type))
-        return true;
-    /* No product may be moved behind the reading of the notes. */
-    __asm__ volatile("" : : "r"(sums) : "memory");
+    __asm__ volatile("" : : : "memory");
     return (_mm_getcsr() & (_MM_EXCEPT_OVERFLOW | _MM_EXCEPT_UNDERFLOW)) == 0;
 }
 
-/* ---- a token, decoded ----------------------------------------------------------------------- */
-
-/* Conversions are what AVX2 is slowest at: a token with many slots is decoded to what the products
- * are formed in. */
-ROW_INLINE int64_t decode_slots(int type, int verbs)
+/* What is widened lies in memory: read from there 4 float32 become 4 binary64 without a shuffle,
+ * which taking registers apart would cost, and of which CPUs do one a cycle. */
+ROW_INLINE __m256d widen(const float *from)
 {
-    if (type == MOETOKEN_BF16)
-        return 2;
-    return type == MOETOKEN_F16 || (type == MOETOKEN_F32 && (verbs & VERB_DOT)) ? 3 : 0;
+    return _mm256_cvtps_pd(_mm_loadu_ps(from));
 }
 
-ROW_INLINE int64_t decoded_size(int type)
+/* Keeps the compiler from taking the registers apart all the same. */
+ROW_INLINE void through_memory(float single[BLOCK])
 {
-    return type == MOETOKEN_F32 ? 8 : 4;
+    __asm__ volatile("" : "+m"(*(float(*)[BLOCK])single));
 }
 
-ROW_INLINE void decode_block(int type, const char *token, char *decoded)
+ROW_INLINE void add_single_products(const float product[BLOCK], __m256d sum[8])
 {
-    if (type == MOETOKEN_F32) {
-        for (int quarter = 0; quarter < 4; quarter++) {
-            double *wide = (double *)(void *)decoded + 8 * quarter;
-            _mm256_store_pd(wide, _mm256_cvtps_pd(eighth_single(type, token, quarter, 0)));
-            _mm256_store_pd(wide + 4, _mm256_cvtps_pd(eighth_single(type, token, quarter, 1)));
-        }
-    } else {
-        float *single = (float *)(void *)decoded;
-        _mm256_store_ps(single, quarter_single(type, token, 0));
-        _mm256_store_ps(single + 8, quarter_single(type, token, 1));
-        _mm256_store_ps(single + 16, quarter_single(type, token, 2));
-        _mm256_store_ps(single + 24, quarter_single(type, token, 3));
-    }
+    sum[0] = _mm256_add_pd(sum[0], widen(product));
+    sum[1] = _mm256_add_pd(sum[1], widen(product + 4));
+    sum[2] = _mm256_add_pd(sum[2], widen(product + 8));
+    sum[3] = _mm256_add_pd(sum[3], widen(product + 12));
+    sum[4] = _mm256_add_pd(sum[4], widen(product + 16));
+    sum[5] = _mm256_add_pd(sum[5], widen(product + 20));
+    sum[6] = _mm256_add_pd(sum[6], widen(product + 24));
+    sum[7] = _mm256_add_pd(sum[7], widen(product + 28));
 }
 
-ROW_INLINE bool looks_for_ties(int type)
+/* Products of two 16- or 32-bit elements are exact in binary64: fused is the same. */
+ROW_INLINE void add_wide_products(const float *x, const float *g, __m256d sum[8])
 {
-    return type == MOETOKEN_BF16;
+    sum[0] = _mm256_fmadd_pd(widen(x), widen(g), sum[0]);
+    sum[1] = _mm256_fmadd_pd(widen(x + 4), widen(g + 4), sum[1]);
+    sum[2] = _mm256_fmadd_pd(widen(x + 8), widen(g + 8), sum[2]);
+    sum[3] = _mm256_fmadd_pd(widen(x + 12), widen(g + 12), sum[3]);
+    sum[4] = _mm256_fmadd_pd(widen(x + 16), widen(g + 16), sum[4]);
+    sum[5] = _mm256_fmadd_pd(widen(x + 20), widen(g + 20), sum[5]);
+    sum[6] = _mm256_fmadd_pd(widen(x + 24), widen(g + 24), sum[6]);
+    sum[7] = _mm256_fmadd_pd(widen(x + 28), widen(g + 28), sum[7]);
 }
 
-/* A tie is a matter of the significands alone: an element's has 8 bits, so there are 128 products,
- * and all of them are formed. */
-ROW_INLINE bool has_no_ties(int type, double weight)
-{
-    if (!looks_for_ties(type) || !(fabs(weight) >= FLT_MIN && fabs(weight) <= FLT_MAX))
-        return false;
-    const __m256i half = _mm256_set1_epi32(0x8000);
-    const __m256i fraction = _mm256_set1_epi32(0x007fffff), one = _mm256_set1_epi32(0x3f800000);
-    __m256i w = _mm256_castps_si256(_mm256_set1_ps((float)weight));
-    w = _mm256_or_si256(_mm256_and_si256(w, fraction), one);
-    __m256 significand = _mm256_setr_ps(128, 129, 130, 131, 132, 133, 134, 135);
-    __m256i lower = _mm256_set1_epi32(-1); /* its lower halves are 0 where there was a tie */
-    for (int eight = 0; eight < 16; eight++) {
-        __m256 product = _mm256_mul_ps(_mm256_castsi256_ps(w), significand);
-        lower = _mm256_min_epu16(lower, _mm256_add_epi32(_mm256_castps_si256(product), half));
-        significand = _mm256_add_ps(significand, _mm256_set1_ps(8));
-    }
-    lower = _mm256_or_si256(lower, _mm256_set1_epi32((int)0xffff0000u));
-    lower = _mm256_cmpeq_epi16(lower, _mm256_setzero_si256());
-    return _mm256_testz_si256(lower, lower);
-}
-
-/* Twice the magnitude's bits, less 1: zeros come out largest. */
-struct least {
-    __m256i bits;
+/* Products of 16-bit elements, or what they are made of where float32 does not hold them. */
+struct products {
+    _Alignas(32) float x[BLOCK], g[BLOCK];
 };
 
-ROW_INLINE struct least least_begin(void)
+/* What the products of a quarter are formed of, or the products themselves. */
+ROW_INLINE void spread_quarter(int type, bool wide, const char *in, const char *token, int quarter,
+                               struct products *products)
 {
-    return (struct least){_mm256_set1_epi16(-1)};
+    __m256 x_quarter = quarter_single(type, in, quarter);
+    __m256 g_quarter = quarter_single(type, token, quarter);
+    _mm256_store_ps(products->x + 8 * quarter,
+                    wide ? x_quarter : _mm256_mul_ps(x_quarter, g_quarter));
+    if (wide)
+        _mm256_store_ps(products->g + 8 * quarter, g_quarter);
 }
 
-ROW_INLINE void least_add(int type, const char *token, struct least *least)
+/* Two roundings, whatever the compiler may fuse elsewhere: -ffp-contract=off is part of the build.
+ */
+ROW_INLINE __m256d add_product_f64(const double *x, const double *g, __m256d sum)
 {
-    (void)type;
-    for (int at = 0; at < 64; at += 32) {
-        __m256i bits = load_32_bytes(token + at);
-        bits = _mm256_sub_epi16(_mm256_add_epi16(bits, bits), _mm256_set1_epi16(1));
-        least->bits = _mm256_min_epu16(least->bits, bits);
+    return _mm256_add_pd(sum, _mm256_mul_pd(_mm256_loadu_pd(x), _mm256_loadu_pd(g)));
+}
+
+ROW_INLINE void dot_f64(const double *in, const double *token, __m256d sum[8])
+{
+    sum[0] = add_product_f64(in, token, sum[0]);
+    sum[1] = add_product_f64(in + 4, token + 4, sum[1]);
+    sum[2] = add_product_f64(in + 8, token + 8, sum[2]);
+    sum[3] = add_product_f64(in + 12, token + 12, sum[3]);
+    sum[4] = add_product_f64(in + 16, token + 16, sum[4]);
+    sum[5] = add_product_f64(in + 20, token + 20, sum[5]);
+    sum[6] = add_product_f64(in + 24, token + 24, sum[6]);
+    sum[7] = add_product_f64(in + 28, token + 28, sum[7]);
+}
+
+/* A product of two float16 fits into float32; one of two bfloat16 as long as their exponents do. */
+ROW_INLINE bool needs_wide(int type, bool care)
+{
+    return care && !always_exact(type);
+}
+
+ROW_INLINE void form_products(int type, bool care, const char *in, const char *token,
+                              struct products *products, struct lanes *lanes)
+{
+    const bool wide = needs_wide(type, care);
+    if (type == MOETOKEN_F64) {
+        dot_f64((const double *)(const void *)in, (const double *)(const void *)token, lanes->sum);
+    } else if (type == MOETOKEN_F32) {
+        add_wide_products((const float *)(const void *)in, (const float *)(const void *)token,
+                          lanes->sum);
+    } else {
+        spread_quarter(type, wide, in, token, 0, products);
+        spread_quarter(type, wide, in, token, 1, products);
+        spread_quarter(type, wide, in, token, 2, products);
+        spread_quarter(type, wide, in, token, 3, products);
     }
 }
 
-ROW_INLINE double least_end(int type, struct least least)
+ROW_INLINE void add_products(int type, bool care, struct products *products, struct lanes *lanes)
 {
-    (void)type;
-    __m128i halves =
-        _mm_min_epu16(_mm256_castsi256_si128(least.bits), _mm256_extracti128_si256(least.bits, 1));
-    int bits = _mm_extract_epi16(_mm_minpos_epu16(halves), 0);
-    return bits == 0xffff ? 0 : double_from_bfloat16((uint16_t)((bits + 1) / 2));
+    if (!is_16_bit(type))
+        return;
+    through_memory(products->x);
+    if (needs_wide(type, care))
+        add_wide_products(products->x, products->g, lanes->sum);
+    else
+        add_single_products(products->x, lanes->sum);
 }
 
-/* ---- a block of one slot -------------------------------------------------------------------- */
+/* ---- scaled rows ---------------------------------------------------------------------------- */
 
-ROW_INLINE __m256 scaled_single(__m256 single, __m256 weight, int care)
+ROW_INLINE __m256 scaled_quarter(int type, bool care, const char *token, __m256 weight, int quarter)
 {
-    __m256 product = _mm256_mul_ps(weight, single);
-    return care == WITH_CARE ? canonical_single(product) : product;
+    __m256 product = _mm256_mul_ps(weight, quarter_single(type, token, quarter));
+    return care ? canonical_single(product) : product;
 }
 
-/* part 0: the low half, 1: the high half. */
-ROW_INLINE __m128 half_of(__m256 quarter, int part)
+ROW_INLINE __m256i scaled_f64(const char *token, __m256d weight)
 {
-    return part ? _mm256_extractf128_ps(quarter, 1) : _mm256_castps256_ps128(quarter);
+    __m256d product = _mm256_mul_pd(weight, _mm256_loadu_pd((const void *)token));
+    return _mm256_castpd_si256(canonical_wide(product));
 }
 
-/* Half a quarter's products; g is the token's quarter.
- *
- * A product of two 16-bit elements fits into float32: exactly with float16, with bfloat16 as long
- * as their exponents do. With care it is formed in binary64; fused would be the same bits, but
- * AMD's first Zen cores convert and fuse on one pipe. */
-ROW_INLINE __m256d eighth_product(int type, int care, bool decoded, int quarter, int part,
-                                  struct block block, __m256 g)
+ROW_INLINE void scale_f64(const char *token, __m256d w, char *out, int store)
 {
-    if (type == MOETOKEN_F16) {
-        __m256 single = _mm256_mul_ps(quarter_single(type, block.in, quarter), g);
-        return _mm256_cvtps_pd(half_of(single, part));
+    store_64_bytes(out, scaled_f64(token, w), scaled_f64(token + 32, w), store);
+    store_64_bytes(out + 64, scaled_f64(token + 64, w), scaled_f64(token + 96, w), store);
+    store_64_bytes(out + 128, scaled_f64(token + 128, w), scaled_f64(token + 160, w), store);
+    store_64_bytes(out + 192, scaled_f64(token + 192, w), scaled_f64(token + 224, w), store);
+}
+
+ROW_INLINE void scale_block(int type, bool care, const char *token, double weight, char *out,
+                            int store)
+{
+    if (type == MOETOKEN_F64) {
+        scale_f64(token, _mm256_set1_pd(weight), out, store);
+        return;
     }
-    __m128 x = eighth_single(type, block.in, quarter, part);
-    __m128 g_part =
-        decoded ? eighth_single(MOETOKEN_F32, block.decoded, quarter, part) : half_of(g, part);
-    if (care == WITH_CARE)
-        return _mm256_mul_pd(_mm256_cvtps_pd(x), _mm256_cvtps_pd(g_part));
-    return _mm256_cvtps_pd(_mm_mul_ps(x, g_part));
-}
-
-/* Half a block's products, added when all of them are on their way: CPUs with few ports for
- * conversions and additions keep both busy then. */
-ROW_INLINE void add_half(int type, int care, bool decoded, int half, struct block block,
-                         __m256 first, __m256 second, __m256d *sum)
-{
-    const int quarter = 2 * half;
-    __m256d a = eighth_product(type, care, decoded, quarter, 0, block, first);
-    __m256d b = eighth_product(type, care, decoded, quarter, 1, block, first);
-    __m256d c = eighth_product(type, care, decoded, quarter + 1, 0, block, second);
-    __m256d d = eighth_product(type, care, decoded, quarter + 1, 1, block, second);
-    sum[0] = _mm256_add_pd(sum[0], a);
-    sum[1] = _mm256_add_pd(sum[1], b);
-    sum[2] = _mm256_add_pd(sum[2], c);
-    sum[3] = _mm256_add_pd(sum[3], d);
-}
-
-ROW_INLINE void row_half_16_bit(int type, int verbs, int care, int store, bool decoded, int half,
-                                struct block block, __m256d *sum)
-{
-    const int quarter = 2 * half;
-    const int token_type = decoded ? MOETOKEN_F32 : type;
-    const char *token = decoded ? block.decoded : block.token;
-    __m256 first = quarter_single(token_type, token, quarter);
-    __m256 second = quarter_single(token_type, token, quarter + 1);
-    if (verbs & VERB_DOT)
-        add_half(type, care, decoded, half, block, first, second, sum);
-    if (verbs & VERB_SCALE) {
-        const __m256 w = _mm256_set1_ps((float)block.weight);
-        first = scaled_single(first, w, care);
-        second = scaled_single(second, w, care);
-        store_32_bytes(block.out + 32 * half, round_to_16_bit(type, care, first, second), store);
-    }
-}
-
-/* Half a quarter's products of float32, in binary64; decoded, the token's elements are that. */
-ROW_INLINE void add_eighth_f32(bool decoded, int quarter, int part, struct block block,
-                               __m256d *sum)
-{
-    const int type = MOETOKEN_F32, eighth = 2 * quarter + part;
-    __m128 x = eighth_single(type, block.in, quarter, part);
-    __m256d g = decoded ? _mm256_load_pd((const double *)(const void *)block.decoded + 4 * eighth)
-                        : _mm256_cvtps_pd(eighth_single(type, block.token, quarter, part));
-    *sum = _mm256_add_pd(*sum, _mm256_mul_pd(_mm256_cvtps_pd(x), g));
-}
-
-ROW_INLINE void row_quarter_f32(int verbs, int care, int store, bool decoded, int quarter,
-                                struct block block, __m256d *sum)
-{
-    if (verbs & VERB_DOT) {
-        add_eighth_f32(decoded, quarter, 0, block, &sum[0]);
-        add_eighth_f32(decoded, quarter, 1, block, &sum[1]);
-    }
-    if (verbs & VERB_SCALE) {
-        const __m256 w = _mm256_set1_ps((float)block.weight);
-        __m256 g = quarter_single(MOETOKEN_F32, block.token, quarter);
-        store_32_bytes(block.out + 32 * quarter, _mm256_castps_si256(scaled_single(g, w, care)),
-                       store);
-    }
-}
-
-ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, struct block block, __m256d *sum)
-{
-    __m256d g = _mm256_loadu_pd((const double *)(const void *)block.token + 4 * eighth);
-    if (verbs & VERB_DOT) {
-        __m256d x = _mm256_loadu_pd((const double *)(const void *)block.in + 4 * eighth);
-        *sum = _mm256_add_pd(*sum, _mm256_mul_pd(x, g));
-    }
-    if (verbs & VERB_SCALE) {
-        __m256d product = canonical_wide(_mm256_mul_pd(_mm256_set1_pd(block.weight), g));
-        store_32_bytes(block.out + 32 * eighth, _mm256_castpd_si256(product), store);
-    }
-}
-
-ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded,
-                          struct block block, struct lanes *lanes)
-{
-    __m256d *sum = lanes->sum;
-    switch (type) {
-    case MOETOKEN_F32:
-        row_quarter_f32(verbs, care, store, decoded, 0, block, &sum[0]);
-        row_quarter_f32(verbs, care, store, decoded, 1, block, &sum[2]);
-        row_quarter_f32(verbs, care, store, decoded, 2, block, &sum[4]);
-        row_quarter_f32(verbs, care, store, decoded, 3, block, &sum[6]);
-        break;
-    case MOETOKEN_F64:
-        row_eighth_f64(verbs, store, 0, block, &sum[0]);
-        row_eighth_f64(verbs, store, 1, block, &sum[1]);
-        row_eighth_f64(verbs, store, 2, block, &sum[2]);
-        row_eighth_f64(verbs, store, 3, block, &sum[3]);
-        row_eighth_f64(verbs, store, 4, block, &sum[4]);
-        row_eighth_f64(verbs, store, 5, block, &sum[5]);
-        row_eighth_f64(verbs, store, 6, block, &sum[6]);
-        row_eighth_f64(verbs, store, 7, block, &sum[7]);
-        break;
-    default:
-        row_half_16_bit(type, verbs, care, store, decoded, 0, block, &sum[0]);
-        row_half_16_bit(type, verbs, care, store, decoded, 1, block, &sum[4]);
-        break;
-    }
+    const __m256 w = _mm256_set1_ps((float)weight);
+    __m256 a = scaled_quarter(type, care, token, w, 0), b = scaled_quarter(type, care, token, w, 1);
+    __m256 c = scaled_quarter(type, care, token, w, 2), d = scaled_quarter(type, care, token, w, 3);
+    store_singles(type, a, b, c, d, out, store);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */
@@ -342,28 +231,38 @@ ROW_INLINE struct sums sums_zero(void)
 /* Unrounded, register by register. */
 ROW_INLINE struct sums sums_load(int type, const char *from)
 {
-    struct sums sums = sums_zero();
+    const float *single = (const void *)from;
+    const double *wide = (const void *)from;
     if (type == MOETOKEN_F64)
-        for (int part = 0; part < 8; part++)
-            sums.wide[part] = _mm256_load_pd((const double *)(const void *)from + 4 * part);
-    else
-        for (int quarter = 0; quarter < 4; quarter++)
-            sums.single[quarter] = _mm256_load_ps((const float *)(const void *)from + 8 * quarter);
-    return sums;
+        return (struct sums){.wide = {_mm256_load_pd(wide), _mm256_load_pd(wide + 4),
+                                      _mm256_load_pd(wide + 8), _mm256_load_pd(wide + 12),
+                                      _mm256_load_pd(wide + 16), _mm256_load_pd(wide + 20),
+                                      _mm256_load_pd(wide + 24), _mm256_load_pd(wide + 28)}};
+    return (struct sums){.single = {_mm256_load_ps(single), _mm256_load_ps(single + 8),
+                                    _mm256_load_ps(single + 16), _mm256_load_ps(single + 24)}};
 }
 
 ROW_INLINE void sums_save(int type, struct sums sums, char *to)
 {
-    if (type == MOETOKEN_F64)
-        for (int part = 0; part < 8; part++)
-            _mm256_store_pd((double *)(void *)to + 4 * part, sums.wide[part]);
-    else
-        for (int quarter = 0; quarter < 4; quarter++)
-            _mm256_store_ps((float *)(void *)to + 8 * quarter, sums.single[quarter]);
+    float *single = (void *)to;
+    double *wide = (void *)to;
+    if (type == MOETOKEN_F64) {
+        _mm256_store_pd(wide + 0, sums.wide[0]);
+        _mm256_store_pd(wide + 4, sums.wide[1]);
+        _mm256_store_pd(wide + 8, sums.wide[2]);
+        _mm256_store_pd(wide + 12, sums.wide[3]);
+        _mm256_store_pd(wide + 16, sums.wide[4]);
+        _mm256_store_pd(wide + 20, sums.wide[5]);
+        _mm256_store_pd(wide + 24, sums.wide[6]);
+        _mm256_store_pd(wide + 28, sums.wide[7]);
+    } else {
+        _mm256_store_ps(single + 0, sums.single[0]);
+        _mm256_store_ps(single + 8, sums.single[1]);
+        _mm256_store_ps(single + 16, sums.single[2]);
+        _mm256_store_ps(single + 24, sums.single[3]);
+    }
 }
 
-/* Two roundings, whatever the compiler may fuse elsewhere: -ffp-contract=off is part of the build.
- */
 ROW_INLINE void sums_add_quarter(int type, bool weighted, const char *in, double weight,
                                  int quarter, struct sums *sums)
 {
@@ -392,22 +291,13 @@ ROW_INLINE void sums_add(int type, bool weighted, const char *in, double weight,
 ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
 {
     if (type == MOETOKEN_F64) {
-        for (int part = 0; part < 8; part++)
-            store_32_bytes(out + 32 * part, _mm256_castpd_si256(canonical_wide(sums.wide[part])),
-                           store);
+        for (int part = 0; part < 8; part += 2)
+            store_64_bytes(out + 32 * part, _mm256_castpd_si256(canonical_wide(sums.wide[part])),
+                           _mm256_castpd_si256(canonical_wide(sums.wide[part + 1])), store);
         return;
     }
-    __m256 a = canonical_single(sums.single[0]), b = canonical_single(sums.single[1]);
-    __m256 c = canonical_single(sums.single[2]), d = canonical_single(sums.single[3]);
-    if (is_16_bit(type)) {
-        store_32_bytes(out, round_to_16_bit(type, WITH_CARE, a, b), store);
-        store_32_bytes(out + 32, round_to_16_bit(type, WITH_CARE, c, d), store);
-    } else {
-        store_32_bytes(out, _mm256_castps_si256(a), store);
-        store_32_bytes(out + 32, _mm256_castps_si256(b), store);
-        store_32_bytes(out + 64, _mm256_castps_si256(c), store);
-        store_32_bytes(out + 96, _mm256_castps_si256(d), store);
-    }
+    store_singles(type, canonical_single(sums.single[0]), canonical_single(sums.single[1]),
+                  canonical_single(sums.single[2]), canonical_single(sums.single[3]), out, store);
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */
@@ -419,10 +309,9 @@ ROW_INLINE void copy_bytes(const char *from, char *to, int64_t bytes, bool strea
         head = bytes;
     memcpy(to, from, (size_t)head);
     int64_t at = head;
-    for (; at + 64 <= bytes; at += 64) {
-        store_32_bytes(to + at, load_32_bytes(from + at), STORE_STREAMING);
-        store_32_bytes(to + at + 32, load_32_bytes(from + at + 32), STORE_STREAMING);
-    }
+    for (; at + 64 <= bytes; at += 64)
+        store_64_bytes(to + at, load_32_bytes(from + at), load_32_bytes(from + at + 32),
+                       STORE_STREAMING);
     memcpy(to + at, from + at, (size_t)(bytes - at));
 }
 
@@ -430,100 +319,25 @@ ROW_INLINE void copy_bytes(const char *from, char *to, int64_t bytes, bool strea
 
 /* ---- the kernels ---------------------------------------------------------------------------- */
 
-static void copy_rows_2_avx2(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 2);
-}
-
-static void copy_rows_4_avx2(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 4);
-}
-
-static void copy_rows_8_avx2(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 8);
-}
-
-static void scale_rows_f32_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE);
-}
-
-static void scale_rows_f16_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE);
-}
-
-static void scale_rows_bf16_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE);
-}
-
-static void scale_rows_f64_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE);
-}
-
-static void dot_rows_f32_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_DOT);
-}
-
-static void dot_rows_f16_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_DOT);
-}
-
-static void dot_rows_bf16_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_DOT);
-}
-
-static void dot_rows_f64_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_DOT);
-}
-
-static void scale_dot_rows_f32_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_f16_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_bf16_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_f64_avx2(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE | VERB_DOT);
-}
-
-static void sum_rows_f32_avx2(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F32);
-}
-
-static void sum_rows_f16_avx2(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F16);
-}
-
-static void sum_rows_bf16_avx2(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_BF16);
-}
-
-static void sum_rows_f64_avx2(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F64);
-}
+MOETOKEN_ROW_KERNEL(copy_rows_2_avx2, copy_slots, 2)
+MOETOKEN_ROW_KERNEL(copy_rows_4_avx2, copy_slots, 4)
+MOETOKEN_ROW_KERNEL(copy_rows_8_avx2, copy_slots, 8)
+MOETOKEN_ROW_KERNEL(scale_rows_f32_avx2, scale_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(scale_rows_f16_avx2, scale_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(scale_rows_bf16_avx2, scale_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(scale_rows_f64_avx2, scale_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(dot_rows_f32_avx2, dot_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(dot_rows_f16_avx2, dot_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(dot_rows_bf16_avx2, dot_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(dot_rows_f64_avx2, dot_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f32_avx2, scale_dot_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f16_avx2, scale_dot_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_bf16_avx2, scale_dot_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f64_avx2, scale_dot_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(sum_rows_f32_avx2, sum_rows, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(sum_rows_f16_avx2, sum_rows, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(sum_rows_bf16_avx2, sum_rows, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(sum_rows_f64_avx2, sum_rows, MOETOKEN_F64)
 
 /* Streaming stores are weakly ordered: they become visible in order with what follows here. */
 static void fence_avx2(void)

@@ -17,16 +17,22 @@ ROW_INLINE __m256i load_32_bytes(const void *from)
     return _mm256_loadu_si256(from);
 }
 
-ROW_INLINE void store_32_bytes(char *to, __m256i value, int store)
+/* Two registers at a time share the question how. */
+ROW_INLINE void store_64_bytes(char *to, __m256i first, __m256i second, int store)
 {
-    __m128i *halves = (__m128i *)(void *)to;
+    __m256i *halves = (__m256i *)(void *)to;
+    __m128i *quarters = (__m128i *)(void *)to;
     if (store == STORE_STREAMING) {
-        _mm256_stream_si256((__m256i *)(void *)to, value);
+        _mm256_stream_si256(halves, first);
+        _mm256_stream_si256(halves + 1, second);
     } else if (store == STORE_STREAMING_16) {
-        _mm_stream_si128(halves, _mm256_castsi256_si128(value));
-        _mm_stream_si128(halves + 1, _mm256_extracti128_si256(value, 1));
+        _mm_stream_si128(quarters, _mm256_castsi256_si128(first));
+        _mm_stream_si128(quarters + 1, _mm256_extracti128_si256(first, 1));
+        _mm_stream_si128(quarters + 2, _mm256_castsi256_si128(second));
+        _mm_stream_si128(quarters + 3, _mm256_extracti128_si256(second, 1));
     } else {
-        _mm256_storeu_si256((__m256i *)(void *)to, value);
+        _mm256_storeu_si256(halves, first);
+        _mm256_storeu_si256(halves + 1, second);
     }
 }
 
@@ -76,22 +82,11 @@ ROW_INLINE __m256i round_to_bf16(__m256 even, __m256 odd)
     return _mm256_sub_epi16(upper, _mm256_cmpgt_epi16(_mm256_setzero_si256(), lower));
 }
 
-/* The same where no lower half is 0x8000: then half of the last place is added and the rest cut
- * off. */
-ROW_INLINE __m256i round_to_bf16_without_ties(__m256 even, __m256 odd)
-{
-    const __m256i half = _mm256_set1_epi32(0x8000);
-    __m256i e = _mm256_add_epi32(_mm256_castps_si256(even), half);
-    __m256i o = _mm256_add_epi32(_mm256_castps_si256(odd), half);
-    return _mm256_blend_epi16(_mm256_bsrli_epi128(e, 2), o, 0xaa);
-}
-
 /* Rounds two quarters, as quarter_single makes them, to half a block of 16-bit elements. */
-ROW_INLINE __m256i round_to_16_bit(int type, int care, __m256 first, __m256 second)
+ROW_INLINE __m256i round_to_16_bit(int type, __m256 first, __m256 second)
 {
     if (type == MOETOKEN_BF16)
-        return care == NO_TIES ? round_to_bf16_without_ties(first, second)
-                               : round_to_bf16(first, second);
+        return round_to_bf16(first, second);
     return _mm256_set_m128i(_mm256_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT),
                             _mm256_cvtps_ph(first, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -114,16 +109,16 @@ ROW_INLINE __m256 quarter_single(int type, const char *block, int quarter)
     }
 }
 
-/* Half a quarter of bfloat16 or float32: what stands in the low (part 0) or the high half of
- * quarter_single. Read without taking registers apart, because it is what is widened next. */
-ROW_INLINE __m128 eighth_single(int type, const char *block, int quarter, int part)
+/* Four quarters, as quarter_single makes them, to a block of 16- or 32-bit elements. */
+ROW_INLINE void store_singles(int type, __m256 a, __m256 b, __m256 c, __m256 d, char *out,
+                              int store)
 {
-    if (type == MOETOKEN_F32)
-        return _mm_loadu_ps((const float *)(const void *)block + 8 * quarter + 4 * part);
-    __m128i four = _mm_loadu_si128((const void *)(block + quarter / 2 * 32 + part * 16));
-    four = quarter % 2 ? _mm_and_si128(four, _mm_set1_epi32((int)0xffff0000u))
-                       : _mm_slli_epi32(four, 16);
-    return _mm_castsi128_ps(four);
+    if (is_16_bit(type)) {
+        store_64_bytes(out, round_to_16_bit(type, a, b), round_to_16_bit(type, c, d), store);
+    } else {
+        store_64_bytes(out, _mm256_castps_si256(a), _mm256_castps_si256(b), store);
+        store_64_bytes(out + 64, _mm256_castps_si256(c), _mm256_castps_si256(d), store);
+    }
 }
 
 /* Infinity and NaN are the elements with all exponent bits set. */

@@ -4,7 +4,7 @@
  * a second time by tests/rows_avx512_simde, with an emulation in place of the intrinsics, so that
  * it is tested on CPUs without AVX-512. The conversions of AVX512_BF16 are of no use here: they
  * flush subnormals. */
-#include "rows/rows_undecoded.h"
+#include "rows/formats.h"
 #include "rows/rows_vector.h"
 
 #include <moetoken/moetoken.h>
@@ -110,23 +110,14 @@ ROW_INLINE __m512 half_single(int type, const char *block, int half)
     }
 }
 
-/* A quarter of a block of 16- or 32-bit elements as binary64: 8 neighbours; with bfloat16 the even
- * elements of 16 neighbours, then the odd ones. */
-ROW_INLINE __m512d quarter_wide(int type, const char *block, int quarter)
+/* Two halves, as half_single makes them, to a block of 16- or 32-bit elements. */
+ROW_INLINE void store_singles(int type, __m512 first, __m512 second, char *out, int store)
 {
-    switch (type) {
-    case MOETOKEN_BF16: {
-        __m256i half = _mm256_loadu_si256((const void *)(block + quarter / 2 * 32));
-        half = quarter % 2 ? _mm256_and_si256(half, _mm256_set1_epi32((int)0xffff0000u))
-                           : _mm256_slli_epi32(half, 16);
-        return _mm512_cvtps_pd(_mm256_castsi256_ps(half));
-    }
-    case MOETOKEN_F16: {
-        __m128i eight = _mm_loadu_si128((const void *)(block + 16 * quarter));
-        return _mm512_cvtps_pd(_mm256_cvtph_ps(eight));
-    }
-    default:
-        return _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(const void *)block + 8 * quarter));
+    if (is_16_bit(type)) {
+        store_64_bytes(out, round_to_16_bit(type, first, second), store);
+    } else {
+        store_64_bytes(out, _mm512_castps_si512(first), store);
+        store_64_bytes(out + 64, _mm512_castps_si512(second), store);
     }
 }
 
@@ -146,7 +137,8 @@ ROW_INLINE bool block_is_finite(int type, const char *token)
 
 /* ---- dot products --------------------------------------------------------------------------- */
 
-/* sum[k] belongs to quarter_wide(k). Arrays of registers are indexed by constants only. */
+/* sum[2k] and sum[2k+1] belong to the halves of half_single(k). Arrays of registers are indexed by
+ * constants only. */
 struct lanes {
     __m512d sum[4];
 };
@@ -155,20 +147,6 @@ ROW_INLINE struct lanes lanes_zero(void)
 {
     const __m512d zero = _mm512_setzero_pd();
     return (struct lanes){{zero, zero, zero, zero}};
-}
-
-ROW_INLINE struct lanes lanes_load(const double *from)
-{
-    return (struct lanes){{_mm512_load_pd(from), _mm512_load_pd(from + 8),
-                           _mm512_load_pd(from + 16), _mm512_load_pd(from + 24)}};
-}
-
-ROW_INLINE void lanes_store(double *to, struct lanes lanes)
-{
-    _mm512_store_pd(to, lanes.sum[0]);
-    _mm512_store_pd(to + 8, lanes.sum[1]);
-    _mm512_store_pd(to + 16, lanes.sum[2]);
-    _mm512_store_pd(to + 24, lanes.sum[3]);
 }
 
 /* The sum of a register's elements: those 4 apart first, then 2, then 1. */
@@ -182,76 +160,151 @@ ROW_INLINE double add_elements(__m512d sum)
 /* Lane j += lane j+16, then j+8, j+4, j+2, j+1. */
 ROW_INLINE double lanes_total(int type, struct lanes lanes)
 {
+    if (type == MOETOKEN_BF16) /* lanes 0, 2, ... 30, and 1, 3, ... 31 */
+        return add_elements(_mm512_add_pd(lanes.sum[0], lanes.sum[1])) +
+               add_elements(_mm512_add_pd(lanes.sum[2], lanes.sum[3]));
     __m512d a = _mm512_add_pd(lanes.sum[0], lanes.sum[2]);
     __m512d b = _mm512_add_pd(lanes.sum[1], lanes.sum[3]);
-    if (type == MOETOKEN_BF16) /* a: lanes 0, 2, ... 14; b: lanes 1, 3, ... 15 */
-        return add_elements(a) + add_elements(b);
     return add_elements(_mm512_add_pd(a, b));
 }
 
-/* Products of two 16- or 32-bit elements are exact in binary64: fused or not makes no difference
- * to them. */
-ROW_INLINE void dot_block(int type, const char *in, const char *token, struct lanes *lanes)
+/* The CPU notes overflow, and underflow that loses bits, until the notes are erased. No product may
+ * be moved across either. */
+ROW_INLINE void exact_begin(void)
 {
-    __m512d *sum = lanes->sum;
-    sum[0] = _mm512_fmadd_pd(quarter_wide(type, in, 0), quarter_wide(type, token, 0), sum[0]);
-    sum[1] = _mm512_fmadd_pd(quarter_wide(type, in, 1), quarter_wide(type, token, 1), sum[1]);
-    sum[2] = _mm512_fmadd_pd(quarter_wide(type, in, 2), quarter_wide(type, token, 2), sum[2]);
-    sum[3] = _mm512_fmadd_pd(quarter_wide(type, in, 3), quarter_wide(type, token, 3), sum[3]);
+    _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
+    __asm__ volatile("" : : : "memory");
 }
 
-/* ---- a block of one slot -------------------------------------------------------------------- */
+ROW_INLINE bool exact_end(void)
+{
+    __asm__ volatile("" : : : "memory");
+    return (_mm_getcsr() & (_MM_EXCEPT_OVERFLOW | _MM_EXCEPT_UNDERFLOW)) == 0;
+}
 
-ROW_INLINE __m512 scaled_half(int type, int care, const char *token, __m512 weight, int half)
+/* What is widened lies in memory: read from there 8 float32 become 8 binary64 without a shuffle,
+ * which taking registers apart would cost, and of which CPUs do one a cycle. */
+ROW_INLINE __m512d widen(const float *from)
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(from));
+}
+
+/* Keeps the compiler from taking the registers apart all the same. */
+ROW_INLINE void through_memory(float single[BLOCK])
+{
+    __asm__ volatile("" : "+m"(*(float(*)[BLOCK])single));
+}
+
+ROW_INLINE void add_single_products(const float product[BLOCK], __m512d sum[4])
+{
+    sum[0] = _mm512_add_pd(sum[0], widen(product));
+    sum[1] = _mm512_add_pd(sum[1], widen(product + 8));
+    sum[2] = _mm512_add_pd(sum[2], widen(product + 16));
+    sum[3] = _mm512_add_pd(sum[3], widen(product + 24));
+}
+
+/* Products of two 16- or 32-bit elements are exact in binary64: fused is the same. */
+ROW_INLINE void add_wide_products(const float *x, const float *g, __m512d sum[4])
+{
+    sum[0] = _mm512_fmadd_pd(widen(x), widen(g), sum[0]);
+    sum[1] = _mm512_fmadd_pd(widen(x + 8), widen(g + 8), sum[1]);
+    sum[2] = _mm512_fmadd_pd(widen(x + 16), widen(g + 16), sum[2]);
+    sum[3] = _mm512_fmadd_pd(widen(x + 24), widen(g + 24), sum[3]);
+}
+
+/* Products of 16-bit elements, or what they are made of where float32 does not hold them. */
+struct products {
+    _Alignas(64) float x[BLOCK], g[BLOCK];
+};
+
+/* What the products of half a block are formed of, or the products themselves. */
+ROW_INLINE void spread_half(int type, bool wide, const char *in, const char *token, int half,
+                            struct products *products)
+{
+    __m512 x_half = half_single(type, in, half), g_half = half_single(type, token, half);
+    _mm512_store_ps(products->x + 16 * half, wide ? x_half : _mm512_mul_ps(x_half, g_half));
+    if (wide)
+        _mm512_store_ps(products->g + 16 * half, g_half);
+}
+
+/* Two roundings: -ffp-contract=off is part of the build. */
+ROW_INLINE __m512d add_product_f64(const char *x, const char *g, __m512d sum)
+{
+    return _mm512_add_pd(sum, _mm512_mul_pd(_mm512_loadu_pd(x), _mm512_loadu_pd(g)));
+}
+
+ROW_INLINE void dot_f64(const char *in, const char *token, __m512d sum[4])
+{
+    sum[0] = add_product_f64(in, token, sum[0]);
+    sum[1] = add_product_f64(in + 64, token + 64, sum[1]);
+    sum[2] = add_product_f64(in + 128, token + 128, sum[2]);
+    sum[3] = add_product_f64(in + 192, token + 192, sum[3]);
+}
+
+/* A product of two float16 fits into float32; one of two bfloat16 as long as their exponents do. */
+ROW_INLINE bool needs_wide(int type, bool care)
+{
+    return care && !always_exact(type);
+}
+
+ROW_INLINE void form_products(int type, bool care, const char *in, const char *token,
+                              struct products *products, struct lanes *lanes)
+{
+    const bool wide = needs_wide(type, care);
+    if (type == MOETOKEN_F64) {
+        dot_f64(in, token, lanes->sum);
+    } else if (type == MOETOKEN_F32) {
+        add_wide_products((const float *)(const void *)in, (const float *)(const void *)token,
+                          lanes->sum);
+    } else {
+        spread_half(type, wide, in, token, 0, products);
+        spread_half(type, wide, in, token, 1, products);
+    }
+}
+
+ROW_INLINE void add_products(int type, bool care, struct products *products, struct lanes *lanes)
+{
+    if (!is_16_bit(type))
+        return;
+    through_memory(products->x);
+    if (needs_wide(type, care))
+        add_wide_products(products->x, products->g, lanes->sum);
+    else
+        add_single_products(products->x, lanes->sum);
+}
+
+/* ---- scaled rows ---------------------------------------------------------------------------- */
+
+ROW_INLINE __m512 scaled_half(int type, bool care, const char *token, __m512 weight, int half)
 {
     __m512 product = _mm512_mul_ps(weight, half_single(type, token, half));
-    return care == WITH_CARE ? canonical_single(product) : product;
+    return care ? canonical_single(product) : product;
 }
 
-ROW_INLINE void scale_block(int type, int care, int store, const char *token, double weight,
-                            char *out)
+ROW_INLINE void scale_quarter_f64(const char *token, __m512d weight, char *out, int store)
 {
-    const __m512 w = _mm512_set1_ps((float)weight);
-    __m512 first = scaled_half(type, care, token, w, 0);
-    __m512 second = scaled_half(type, care, token, w, 1);
-    if (is_16_bit(type)) {
-        store_64_bytes(out, round_to_16_bit(type, first, second), store);
-    } else {
-        store_64_bytes(out, _mm512_castps_si512(first), store);
-        store_64_bytes(out + 64, _mm512_castps_si512(second), store);
-    }
+    __m512d product = canonical_wide(_mm512_mul_pd(weight, _mm512_loadu_pd(token)));
+    store_64_bytes(out, _mm512_castpd_si512(product), store);
 }
 
-ROW_INLINE void row_quarter_f64(int verbs, int store, int quarter, const char *in,
-                                const char *token, double weight, char *out, __m512d *sum)
+ROW_INLINE void scale_f64(const char *token, __m512d weight, char *out, int store)
 {
-    __m512d g = _mm512_loadu_pd(token + 64 * quarter);
-    if (verbs & VERB_DOT)
-        *sum = _mm512_add_pd(*sum, _mm512_mul_pd(_mm512_loadu_pd(in + 64 * quarter), g));
-    if (verbs & VERB_SCALE) {
-        __m512d product = canonical_wide(_mm512_mul_pd(_mm512_set1_pd(weight), g));
-        store_64_bytes(out + 64 * quarter, _mm512_castpd_si512(product), store);
-    }
+    scale_quarter_f64(token, weight, out, store);
+    scale_quarter_f64(token + 64, weight, out + 64, store);
+    scale_quarter_f64(token + 128, weight, out + 128, store);
+    scale_quarter_f64(token + 192, weight, out + 192, store);
 }
 
-ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded,
-                          struct block block, struct lanes *lanes)
+ROW_INLINE void scale_block(int type, bool care, const char *token, double weight, char *out,
+                            int store)
 {
-    const char *in = block.in, *token = block.token;
-    const double weight = block.weight;
-    char *out = block.out;
-    (void)decoded;
     if (type == MOETOKEN_F64) {
-        row_quarter_f64(verbs, store, 0, in, token, weight, out, &lanes->sum[0]);
-        row_quarter_f64(verbs, store, 1, in, token, weight, out, &lanes->sum[1]);
-        row_quarter_f64(verbs, store, 2, in, token, weight, out, &lanes->sum[2]);
-        row_quarter_f64(verbs, store, 3, in, token, weight, out, &lanes->sum[3]);
+        scale_f64(token, _mm512_set1_pd(weight), out, store);
         return;
     }
-    if (verbs & VERB_DOT)
-        dot_block(type, in, token, lanes);
-    if (verbs & VERB_SCALE)
-        scale_block(type, care, store, token, weight, out);
+    const __m512 w = _mm512_set1_ps((float)weight);
+    store_singles(type, scaled_half(type, care, token, w, 0), scaled_half(type, care, token, w, 1),
+                  out, store);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */
@@ -272,24 +325,23 @@ ROW_INLINE struct sums sums_zero(void)
 /* Unrounded, register by register. */
 ROW_INLINE struct sums sums_load(int type, const char *from)
 {
-    struct sums sums = sums_zero();
     if (type == MOETOKEN_F64)
-        for (int quarter = 0; quarter < 4; quarter++)
-            sums.wide[quarter] = _mm512_load_pd(from + 64 * quarter);
-    else
-        for (int half = 0; half < 2; half++)
-            sums.single[half] = _mm512_load_ps(from + 64 * half);
-    return sums;
+        return (struct sums){.wide = {_mm512_load_pd(from), _mm512_load_pd(from + 64),
+                                      _mm512_load_pd(from + 128), _mm512_load_pd(from + 192)}};
+    return (struct sums){.single = {_mm512_load_ps(from), _mm512_load_ps(from + 64)}};
 }
 
 ROW_INLINE void sums_save(int type, struct sums sums, char *to)
 {
-    if (type == MOETOKEN_F64)
-        for (int quarter = 0; quarter < 4; quarter++)
-            _mm512_store_pd(to + 64 * quarter, sums.wide[quarter]);
-    else
-        for (int half = 0; half < 2; half++)
-            _mm512_store_ps(to + 64 * half, sums.single[half]);
+    if (type == MOETOKEN_F64) {
+        _mm512_store_pd(to + 0, sums.wide[0]);
+        _mm512_store_pd(to + 64, sums.wide[1]);
+        _mm512_store_pd(to + 128, sums.wide[2]);
+        _mm512_store_pd(to + 192, sums.wide[3]);
+    } else {
+        _mm512_store_ps(to + 0, sums.single[0]);
+        _mm512_store_ps(to + 64, sums.single[1]);
+    }
 }
 
 ROW_INLINE void sums_add_half(int type, bool weighted, const char *in, double weight, int half,
@@ -323,13 +375,8 @@ ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
         }
         return;
     }
-    __m512 first = canonical_single(sums.single[0]), second = canonical_single(sums.single[1]);
-    if (is_16_bit(type)) {
-        store_64_bytes(out, round_to_16_bit(type, first, second), store);
-    } else {
-        store_64_bytes(out, _mm512_castps_si512(first), store);
-        store_64_bytes(out + 64, _mm512_castps_si512(second), store);
-    }
+    store_singles(type, canonical_single(sums.single[0]), canonical_single(sums.single[1]), out,
+                  store);
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */
@@ -350,100 +397,25 @@ ROW_INLINE void copy_bytes(const char *from, char *to, int64_t bytes, bool strea
 
 /* ---- the kernels ---------------------------------------------------------------------------- */
 
-static void copy_rows_2_avx512(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 2);
-}
-
-static void copy_rows_4_avx512(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 4);
-}
-
-static void copy_rows_8_avx512(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 8);
-}
-
-static void scale_rows_f32_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE);
-}
-
-static void scale_rows_f16_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE);
-}
-
-static void scale_rows_bf16_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE);
-}
-
-static void scale_rows_f64_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE);
-}
-
-static void dot_rows_f32_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_DOT);
-}
-
-static void dot_rows_f16_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_DOT);
-}
-
-static void dot_rows_bf16_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_DOT);
-}
-
-static void dot_rows_f64_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_DOT);
-}
-
-static void scale_dot_rows_f32_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_f16_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_bf16_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_f64_avx512(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE | VERB_DOT);
-}
-
-static void sum_rows_f32_avx512(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F32);
-}
-
-static void sum_rows_f16_avx512(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F16);
-}
-
-static void sum_rows_bf16_avx512(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_BF16);
-}
-
-static void sum_rows_f64_avx512(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F64);
-}
+MOETOKEN_ROW_KERNEL(copy_rows_2_avx512, copy_slots, 2)
+MOETOKEN_ROW_KERNEL(copy_rows_4_avx512, copy_slots, 4)
+MOETOKEN_ROW_KERNEL(copy_rows_8_avx512, copy_slots, 8)
+MOETOKEN_ROW_KERNEL(scale_rows_f32_avx512, scale_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(scale_rows_f16_avx512, scale_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(scale_rows_bf16_avx512, scale_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(scale_rows_f64_avx512, scale_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(dot_rows_f32_avx512, dot_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(dot_rows_f16_avx512, dot_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(dot_rows_bf16_avx512, dot_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(dot_rows_f64_avx512, dot_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f32_avx512, scale_dot_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f16_avx512, scale_dot_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_bf16_avx512, scale_dot_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f64_avx512, scale_dot_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(sum_rows_f32_avx512, sum_rows, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(sum_rows_f16_avx512, sum_rows, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(sum_rows_bf16_avx512, sum_rows, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(sum_rows_f64_avx512, sum_rows, MOETOKEN_F64)
 
 /* Streaming stores are weakly ordered: they become visible in order with what follows here. */
 static void fence_avx512(void)

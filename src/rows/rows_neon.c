@@ -1,7 +1,7 @@
 /* rows_neon.c - row kernels for AArch64 Advanced SIMD.
  *
  * The block vocabulary of rows_blocks.h in 128-bit registers, then the kernels. */
-#include "rows/rows_undecoded.h"
+#include "rows/formats.h"
 #include "rows/rows_vector.h"
 
 #include <moetoken/moetoken.h>
@@ -92,6 +92,23 @@ ROW_INLINE float32x4_t eighth_single(int type, const char *block, int eighth)
     }
 }
 
+/* Four eighths, as eighth_single makes them, to half a block of 16- or 32-bit elements. */
+ROW_INLINE void store_singles(int type, float32x4_t a, float32x4_t b, float32x4_t c, float32x4_t d,
+                              char *out, int store)
+{
+    if (is_16_bit(type)) {
+        store_32_bytes(out, round_to_16_bit(type, a, b), round_to_16_bit(type, c, d), store);
+    } else {
+        store_32_bytes(out, vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b), store);
+        store_32_bytes(out + 32, vreinterpretq_u16_f32(c), vreinterpretq_u16_f32(d), store);
+    }
+}
+
+ROW_INLINE int64_t half_block(int type)
+{
+    return (int64_t)(BLOCK / 2 * token_size(type));
+}
+
 /* Infinity and NaN are the elements with all exponent bits set. */
 ROW_INLINE bool block_is_finite(int type, const char *token)
 {
@@ -126,35 +143,6 @@ ROW_INLINE struct lanes lanes_zero(void)
                            zero, zero, zero, zero}};
 }
 
-ROW_INLINE struct lanes lanes_load(const double *from)
-{
-    return (struct lanes){
-        {vld1q_f64(from + 0), vld1q_f64(from + 2), vld1q_f64(from + 4), vld1q_f64(from + 6),
-         vld1q_f64(from + 8), vld1q_f64(from + 10), vld1q_f64(from + 12), vld1q_f64(from + 14),
-         vld1q_f64(from + 16), vld1q_f64(from + 18), vld1q_f64(from + 20), vld1q_f64(from + 22),
-         vld1q_f64(from + 24), vld1q_f64(from + 26), vld1q_f64(from + 28), vld1q_f64(from + 30)}};
-}
-
-ROW_INLINE void lanes_store(double *to, struct lanes lanes)
-{
-    vst1q_f64(to + 0, lanes.sum[0]);
-    vst1q_f64(to + 2, lanes.sum[1]);
-    vst1q_f64(to + 4, lanes.sum[2]);
-    vst1q_f64(to + 6, lanes.sum[3]);
-    vst1q_f64(to + 8, lanes.sum[4]);
-    vst1q_f64(to + 10, lanes.sum[5]);
-    vst1q_f64(to + 12, lanes.sum[6]);
-    vst1q_f64(to + 14, lanes.sum[7]);
-    vst1q_f64(to + 16, lanes.sum[8]);
-    vst1q_f64(to + 18, lanes.sum[9]);
-    vst1q_f64(to + 20, lanes.sum[10]);
-    vst1q_f64(to + 22, lanes.sum[11]);
-    vst1q_f64(to + 24, lanes.sum[12]);
-    vst1q_f64(to + 26, lanes.sum[13]);
-    vst1q_f64(to + 28, lanes.sum[14]);
-    vst1q_f64(to + 30, lanes.sum[15]);
-}
-
 /* Lane j += lane j+16, then j+8, j+4, j+2, j+1. After the first two steps 8 lanes are left: with
  * bfloat16 {0,2} {4,6} {1,3} {5,7}, else {0,1} {2,3} {4,5} {6,7}. */
 ROW_INLINE double lanes_total(int type, struct lanes lanes)
@@ -169,103 +157,134 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return vpaddd_f64(vaddq_f64(vaddq_f64(a, c), vaddq_f64(b, d)));
 }
 
-/* Products of two float16 are exact in float32, all others of 16- or 32-bit elements in binary64:
- * fused or not makes no difference to those. */
-ROW_INLINE void add_products(int type, float32x4_t x, float32x4_t g, float64x2_t *sum)
+/* The CPU notes overflow, and underflow that loses bits, until the notes are erased. No product may
+ * be moved across either. */
+#define FPSR_OVERFLOW  UINT64_C(4)
+#define FPSR_UNDERFLOW UINT64_C(8)
+
+ROW_INLINE void exact_begin(void)
 {
-    if (type == MOETOKEN_F16) {
+    uint64_t notes;
+    __asm__ volatile("mrs %0, fpsr" : "=r"(notes) : : "memory");
+    notes &= ~(FPSR_OVERFLOW | FPSR_UNDERFLOW);
+    __asm__ volatile("msr fpsr, %0" : : "r"(notes) : "memory");
+}
+
+ROW_INLINE bool exact_end(void)
+{
+    uint64_t notes;
+    __asm__ volatile("mrs %0, fpsr" : "=r"(notes) : : "memory");
+    return (notes & (FPSR_OVERFLOW | FPSR_UNDERFLOW)) == 0;
+}
+
+/* A product of two float16 fits into float32; one of two bfloat16 as long as their exponents do.
+ * Those of 32-bit elements, and all with care, are exact in binary64: fused is the same. */
+ROW_INLINE void dot_eighth(int type, bool wide, const char *in, const char *token, int eighth,
+                           float64x2_t *sum)
+{
+    float32x4_t x = eighth_single(type, in, eighth), g = eighth_single(type, token, eighth);
+    if (wide) {
+        sum[0] = vfmaq_f64(sum[0], vcvt_f64_f32(vget_low_f32(x)), vcvt_f64_f32(vget_low_f32(g)));
+        sum[1] = vfmaq_f64(sum[1], vcvt_high_f64_f32(x), vcvt_high_f64_f32(g));
+    } else {
         float32x4_t product = vmulq_f32(x, g);
         sum[0] = vaddq_f64(sum[0], vcvt_f64_f32(vget_low_f32(product)));
         sum[1] = vaddq_f64(sum[1], vcvt_high_f64_f32(product));
+    }
+}
+
+/* Two roundings: -ffp-contract=off is part of the build. */
+ROW_INLINE void dot_eighth_f64(const char *in, const char *token, int eighth, float64x2_t *sum)
+{
+    const double *x = (const double *)(const void *)in + 4 * eighth;
+    const double *g = (const double *)(const void *)token + 4 * eighth;
+    sum[0] = vaddq_f64(sum[0], vmulq_f64(vld1q_f64(x), vld1q_f64(g)));
+    sum[1] = vaddq_f64(sum[1], vmulq_f64(vld1q_f64(x + 2), vld1q_f64(g + 2)));
+}
+
+ROW_INLINE void dot_eighth_of(int type, bool care, const char *in, const char *token, int eighth,
+                              struct lanes *lanes)
+{
+    const bool wide = type == MOETOKEN_F32 || (care && !always_exact(type));
+    if (type == MOETOKEN_F64)
+        dot_eighth_f64(in, token, eighth, &lanes->sum[2 * eighth]);
+    else
+        dot_eighth(type, wide, in, token, eighth, &lanes->sum[2 * eighth]);
+}
+
+/* Nothing is put off: taking registers apart costs as little as reading them again. */
+struct products {
+    char none;
+};
+
+ROW_INLINE void add_products(int type, bool care, const struct products *products,
+                             struct lanes *lanes)
+{
+    (void)type;
+    (void)care;
+    (void)products;
+    (void)lanes;
+}
+
+ROW_INLINE void form_products(int type, bool care, const char *in, const char *token,
+                              struct products *products, struct lanes *lanes)
+{
+    (void)products;
+    dot_eighth_of(type, care, in, token, 0, lanes);
+    dot_eighth_of(type, care, in, token, 1, lanes);
+    dot_eighth_of(type, care, in, token, 2, lanes);
+    dot_eighth_of(type, care, in, token, 3, lanes);
+    dot_eighth_of(type, care, in, token, 4, lanes);
+    dot_eighth_of(type, care, in, token, 5, lanes);
+    dot_eighth_of(type, care, in, token, 6, lanes);
+    dot_eighth_of(type, care, in, token, 7, lanes);
+}
+
+/* ---- scaled rows ---------------------------------------------------------------------------- */
+
+ROW_INLINE float32x4_t scaled_eighth(int type, bool care, const char *token, float32x4_t weight,
+                                     int eighth)
+{
+    float32x4_t product = vmulq_f32(weight, eighth_single(type, token, eighth));
+    return care ? canonical_single(product) : product;
+}
+
+ROW_INLINE void scale_eighth_f64(const char *token, float64x2_t weight, char *out, int store)
+{
+    const double *elements = (const double *)(const void *)token;
+    float64x2_t low = vmulq_f64(weight, vld1q_f64(elements));
+    float64x2_t high = vmulq_f64(weight, vld1q_f64(elements + 2));
+    store_32_bytes(out, vreinterpretq_u16_f64(canonical_wide(low)),
+                   vreinterpretq_u16_f64(canonical_wide(high)), store);
+}
+
+ROW_INLINE void scale_half(int type, bool care, const char *token, float32x4_t weight, int half,
+                           char *out, int store)
+{
+    store_singles(type, scaled_eighth(type, care, token, weight, 4 * half),
+                  scaled_eighth(type, care, token, weight, 4 * half + 1),
+                  scaled_eighth(type, care, token, weight, 4 * half + 2),
+                  scaled_eighth(type, care, token, weight, 4 * half + 3),
+                  out + half * half_block(type), store);
+}
+
+ROW_INLINE void scale_block(int type, bool care, const char *token, double weight, char *out,
+                            int store)
+{
+    if (type == MOETOKEN_F64) {
+        const float64x2_t w = vdupq_n_f64(weight);
+        scale_eighth_f64(token + 0, w, out + 0, store);
+        scale_eighth_f64(token + 32, w, out + 32, store);
+        scale_eighth_f64(token + 64, w, out + 64, store);
+        scale_eighth_f64(token + 96, w, out + 96, store);
+        scale_eighth_f64(token + 128, w, out + 128, store);
+        scale_eighth_f64(token + 160, w, out + 160, store);
+        scale_eighth_f64(token + 192, w, out + 192, store);
+        scale_eighth_f64(token + 224, w, out + 224, store);
     } else {
-        sum[0] = vfmaq_f64(sum[0], vcvt_f64_f32(vget_low_f32(x)), vcvt_f64_f32(vget_low_f32(g)));
-        sum[1] = vfmaq_f64(sum[1], vcvt_high_f64_f32(x), vcvt_high_f64_f32(g));
+        scale_half(type, care, token, vdupq_n_f32((float)weight), 0, out, store);
+        scale_half(type, care, token, vdupq_n_f32((float)weight), 1, out, store);
     }
-}
-
-/* ---- a block of one slot -------------------------------------------------------------------- */
-
-ROW_INLINE float32x4_t scaled_single(float32x4_t single, float32x4_t weight, int care)
-{
-    float32x4_t product = vmulq_f32(weight, single);
-    return care == WITH_CARE ? canonical_single(product) : product;
-}
-
-/* Two eighths of a block, and their product with the weight in first and second. */
-ROW_INLINE void row_quarter(int type, int verbs, int care, int quarter, const char *in,
-                            const char *token, double weight, float64x2_t *sum, float32x4_t *first,
-                            float32x4_t *second)
-{
-    const float32x4_t w = vdupq_n_f32((float)weight);
-    *first = eighth_single(type, token, 2 * quarter);
-    *second = eighth_single(type, token, 2 * quarter + 1);
-    if (verbs & VERB_DOT) {
-        add_products(type, eighth_single(type, in, 2 * quarter), *first, sum);
-        add_products(type, eighth_single(type, in, 2 * quarter + 1), *second, sum + 2);
-    }
-    *first = scaled_single(*first, w, care);
-    *second = scaled_single(*second, w, care);
-}
-
-/* Half a block of 16-bit or 32-bit elements. */
-ROW_INLINE void row_half(int type, int verbs, int care, int store, int half, const char *in,
-                         const char *token, double weight, char *out, float64x2_t *sum)
-{
-    float32x4_t a, b, c, d;
-    row_quarter(type, verbs, care, 2 * half, in, token, weight, sum, &a, &b);
-    row_quarter(type, verbs, care, 2 * half + 1, in, token, weight, sum + 4, &c, &d);
-    if (!(verbs & VERB_SCALE))
-        return;
-    if (is_16_bit(type)) {
-        store_32_bytes(out + 32 * half, round_to_16_bit(type, a, b), round_to_16_bit(type, c, d),
-                       store);
-    } else {
-        store_32_bytes(out + 64 * half, vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b), store);
-        store_32_bytes(out + 64 * half + 32, vreinterpretq_u16_f32(c), vreinterpretq_u16_f32(d),
-                       store);
-    }
-}
-
-/* 4 elements of float64. */
-ROW_INLINE void row_eighth_f64(int verbs, int store, int eighth, const char *in, const char *token,
-                               double weight, char *out, float64x2_t *sum)
-{
-    const float64x2_t w = vdupq_n_f64(weight);
-    const int at = 32 * eighth;
-    float64x2_t low = vreinterpretq_f64_u16(load_16_bytes(token + at));
-    float64x2_t high = vreinterpretq_f64_u16(load_16_bytes(token + at + 16));
-    if (verbs & VERB_DOT) {
-        float64x2_t x_low = vreinterpretq_f64_u16(load_16_bytes(in + at));
-        float64x2_t x_high = vreinterpretq_f64_u16(load_16_bytes(in + at + 16));
-        sum[0] = vaddq_f64(sum[0], vmulq_f64(x_low, low));
-        sum[1] = vaddq_f64(sum[1], vmulq_f64(x_high, high));
-    }
-    if (verbs & VERB_SCALE)
-        store_32_bytes(out + at, vreinterpretq_u16_f64(canonical_wide(vmulq_f64(w, low))),
-                       vreinterpretq_u16_f64(canonical_wide(vmulq_f64(w, high))), store);
-}
-
-ROW_INLINE void row_block(int type, int verbs, int care, int store, bool decoded,
-                          struct block block, struct lanes *lanes)
-{
-    const char *in = block.in, *token = block.token;
-    const double weight = block.weight;
-    char *out = block.out;
-    (void)decoded;
-    float64x2_t *sum = lanes->sum;
-    if (type != MOETOKEN_F64) {
-        row_half(type, verbs, care, store, 0, in, token, weight, out, &sum[0]);
-        row_half(type, verbs, care, store, 1, in, token, weight, out, &sum[8]);
-        return;
-    }
-    row_eighth_f64(verbs, store, 0, in, token, weight, out, &sum[0]);
-    row_eighth_f64(verbs, store, 1, in, token, weight, out, &sum[2]);
-    row_eighth_f64(verbs, store, 2, in, token, weight, out, &sum[4]);
-    row_eighth_f64(verbs, store, 3, in, token, weight, out, &sum[6]);
-    row_eighth_f64(verbs, store, 4, in, token, weight, out, &sum[8]);
-    row_eighth_f64(verbs, store, 5, in, token, weight, out, &sum[10]);
-    row_eighth_f64(verbs, store, 6, in, token, weight, out, &sum[12]);
-    row_eighth_f64(verbs, store, 7, in, token, weight, out, &sum[14]);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */
@@ -285,27 +304,55 @@ ROW_INLINE struct sums sums_zero(void)
 /* Unrounded, register by register. */
 ROW_INLINE struct sums sums_load(int type, const char *from)
 {
-    struct sums sums = sums_zero();
+    const float *single = (const void *)from;
+    const double *wide = (const void *)from;
     if (type == MOETOKEN_F64)
-        for (int pair = 0; pair < 16; pair++)
-            sums.wide[pair] = vld1q_f64((const double *)(const void *)from + 2 * pair);
-    else
-        for (int eighth = 0; eighth < 8; eighth++)
-            sums.single[eighth] = vld1q_f32((const float *)(const void *)from + 4 * eighth);
-    return sums;
+        return (struct sums){
+            .wide = {vld1q_f64(wide + 0), vld1q_f64(wide + 2), vld1q_f64(wide + 4),
+                     vld1q_f64(wide + 6), vld1q_f64(wide + 8), vld1q_f64(wide + 10),
+                     vld1q_f64(wide + 12), vld1q_f64(wide + 14), vld1q_f64(wide + 16),
+                     vld1q_f64(wide + 18), vld1q_f64(wide + 20), vld1q_f64(wide + 22),
+                     vld1q_f64(wide + 24), vld1q_f64(wide + 26), vld1q_f64(wide + 28),
+                     vld1q_f64(wide + 30)}};
+    return (struct sums){.single = {vld1q_f32(single + 0), vld1q_f32(single + 4),
+                                    vld1q_f32(single + 8), vld1q_f32(single + 12),
+                                    vld1q_f32(single + 16), vld1q_f32(single + 20),
+                                    vld1q_f32(single + 24), vld1q_f32(single + 28)}};
 }
 
 ROW_INLINE void sums_save(int type, struct sums sums, char *to)
 {
-    if (type == MOETOKEN_F64)
-        for (int pair = 0; pair < 16; pair++)
-            vst1q_f64((double *)(void *)to + 2 * pair, sums.wide[pair]);
-    else
-        for (int eighth = 0; eighth < 8; eighth++)
-            vst1q_f32((float *)(void *)to + 4 * eighth, sums.single[eighth]);
+    float *single = (void *)to;
+    double *wide = (void *)to;
+    if (type == MOETOKEN_F64) {
+        vst1q_f64(wide + 0, sums.wide[0]);
+        vst1q_f64(wide + 2, sums.wide[1]);
+        vst1q_f64(wide + 4, sums.wide[2]);
+        vst1q_f64(wide + 6, sums.wide[3]);
+        vst1q_f64(wide + 8, sums.wide[4]);
+        vst1q_f64(wide + 10, sums.wide[5]);
+        vst1q_f64(wide + 12, sums.wide[6]);
+        vst1q_f64(wide + 14, sums.wide[7]);
+        vst1q_f64(wide + 16, sums.wide[8]);
+        vst1q_f64(wide + 18, sums.wide[9]);
+        vst1q_f64(wide + 20, sums.wide[10]);
+        vst1q_f64(wide + 22, sums.wide[11]);
+        vst1q_f64(wide + 24, sums.wide[12]);
+        vst1q_f64(wide + 26, sums.wide[13]);
+        vst1q_f64(wide + 28, sums.wide[14]);
+        vst1q_f64(wide + 30, sums.wide[15]);
+    } else {
+        vst1q_f32(single + 0, sums.single[0]);
+        vst1q_f32(single + 4, sums.single[1]);
+        vst1q_f32(single + 8, sums.single[2]);
+        vst1q_f32(single + 12, sums.single[3]);
+        vst1q_f32(single + 16, sums.single[4]);
+        vst1q_f32(single + 20, sums.single[5]);
+        vst1q_f32(single + 24, sums.single[6]);
+        vst1q_f32(single + 28, sums.single[7]);
+    }
 }
 
-/* Two roundings: -ffp-contract=off is part of the build. */
 ROW_INLINE void sums_add_eighth(int type, bool weighted, const char *in, double weight, int eighth,
                                 struct sums *sums)
 {
@@ -348,16 +395,9 @@ ROW_INLINE void sums_store_half(int type, const struct sums *sums, int half, cha
         return;
     }
     const float32x4_t *sum = &sums->single[4 * half];
-    float32x4_t a = canonical_single(sum[0]), b = canonical_single(sum[1]);
-    float32x4_t c = canonical_single(sum[2]), d = canonical_single(sum[3]);
-    if (is_16_bit(type)) {
-        store_32_bytes(out + 32 * half, round_to_16_bit(type, a, b), round_to_16_bit(type, c, d),
-                       store);
-    } else {
-        store_32_bytes(out + 64 * half, vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b), store);
-        store_32_bytes(out + 64 * half + 32, vreinterpretq_u16_f32(c), vreinterpretq_u16_f32(d),
-                       store);
-    }
+    store_singles(type, canonical_single(sum[0]), canonical_single(sum[1]),
+                  canonical_single(sum[2]), canonical_single(sum[3]), out + half * half_block(type),
+                  store);
 }
 
 ROW_INLINE void sums_store(int type, struct sums sums, char *out, int store)
@@ -382,100 +422,25 @@ ROW_INLINE void copy_bytes(const char *from, char *to, int64_t bytes, bool strea
 
 /* ---- the kernels ---------------------------------------------------------------------------- */
 
-static void copy_rows_2_neon(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 2);
-}
-
-static void copy_rows_4_neon(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 4);
-}
-
-static void copy_rows_8_neon(const struct moetoken_rows *rows)
-{
-    copy_to_slots(rows, 8);
-}
-
-static void scale_rows_f32_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE);
-}
-
-static void scale_rows_f16_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE);
-}
-
-static void scale_rows_bf16_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE);
-}
-
-static void scale_rows_f64_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE);
-}
-
-static void dot_rows_f32_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_DOT);
-}
-
-static void dot_rows_f16_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_DOT);
-}
-
-static void dot_rows_bf16_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_DOT);
-}
-
-static void dot_rows_f64_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_DOT);
-}
-
-static void scale_dot_rows_f32_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F32, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_f16_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F16, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_bf16_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_BF16, VERB_SCALE | VERB_DOT);
-}
-
-static void scale_dot_rows_f64_neon(const struct moetoken_rows *rows)
-{
-    token_to_slots(rows, MOETOKEN_F64, VERB_SCALE | VERB_DOT);
-}
-
-static void sum_rows_f32_neon(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F32);
-}
-
-static void sum_rows_f16_neon(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F16);
-}
-
-static void sum_rows_bf16_neon(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_BF16);
-}
-
-static void sum_rows_f64_neon(const struct moetoken_rows *rows)
-{
-    slots_to_token(rows, MOETOKEN_F64);
-}
+MOETOKEN_ROW_KERNEL(copy_rows_2_neon, copy_slots, 2)
+MOETOKEN_ROW_KERNEL(copy_rows_4_neon, copy_slots, 4)
+MOETOKEN_ROW_KERNEL(copy_rows_8_neon, copy_slots, 8)
+MOETOKEN_ROW_KERNEL(scale_rows_f32_neon, scale_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(scale_rows_f16_neon, scale_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(scale_rows_bf16_neon, scale_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(scale_rows_f64_neon, scale_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(dot_rows_f32_neon, dot_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(dot_rows_f16_neon, dot_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(dot_rows_bf16_neon, dot_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(dot_rows_f64_neon, dot_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f32_neon, scale_dot_slots, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f16_neon, scale_dot_slots, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_bf16_neon, scale_dot_slots, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f64_neon, scale_dot_slots, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(sum_rows_f32_neon, sum_rows, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(sum_rows_f16_neon, sum_rows, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(sum_rows_bf16_neon, sum_rows, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(sum_rows_f64_neon, sum_rows, MOETOKEN_F64)
 
 /* Stores with the non-temporal hint are ordered like any other. */
 static void fence_neon(void)

@@ -108,100 +108,25 @@ static inline void sum_rows(const struct moetoken_rows *rows, int type)
 
 /* ---- the kernels ---------------------------------------------------------------------------- */
 
-static void copy_rows_2_scalar(const struct moetoken_rows *rows)
-{
-    copy_rows(rows, 2);
-}
-
-static void copy_rows_4_scalar(const struct moetoken_rows *rows)
-{
-    copy_rows(rows, 4);
-}
-
-static void copy_rows_8_scalar(const struct moetoken_rows *rows)
-{
-    copy_rows(rows, 8);
-}
-
-static void scale_rows_f32_scalar(const struct moetoken_rows *rows)
-{
-    scale_rows(rows, MOETOKEN_F32);
-}
-
-static void scale_rows_f16_scalar(const struct moetoken_rows *rows)
-{
-    scale_rows(rows, MOETOKEN_F16);
-}
-
-static void scale_rows_bf16_scalar(const struct moetoken_rows *rows)
-{
-    scale_rows(rows, MOETOKEN_BF16);
-}
-
-static void scale_rows_f64_scalar(const struct moetoken_rows *rows)
-{
-    scale_rows(rows, MOETOKEN_F64);
-}
-
-static void dot_rows_f32_scalar(const struct moetoken_rows *rows)
-{
-    dot_rows(rows, MOETOKEN_F32);
-}
-
-static void dot_rows_f16_scalar(const struct moetoken_rows *rows)
-{
-    dot_rows(rows, MOETOKEN_F16);
-}
-
-static void dot_rows_bf16_scalar(const struct moetoken_rows *rows)
-{
-    dot_rows(rows, MOETOKEN_BF16);
-}
-
-static void dot_rows_f64_scalar(const struct moetoken_rows *rows)
-{
-    dot_rows(rows, MOETOKEN_F64);
-}
-
-static void scale_dot_rows_f32_scalar(const struct moetoken_rows *rows)
-{
-    scale_dot_rows(rows, MOETOKEN_F32);
-}
-
-static void scale_dot_rows_f16_scalar(const struct moetoken_rows *rows)
-{
-    scale_dot_rows(rows, MOETOKEN_F16);
-}
-
-static void scale_dot_rows_bf16_scalar(const struct moetoken_rows *rows)
-{
-    scale_dot_rows(rows, MOETOKEN_BF16);
-}
-
-static void scale_dot_rows_f64_scalar(const struct moetoken_rows *rows)
-{
-    scale_dot_rows(rows, MOETOKEN_F64);
-}
-
-static void sum_rows_f32_scalar(const struct moetoken_rows *rows)
-{
-    sum_rows(rows, MOETOKEN_F32);
-}
-
-static void sum_rows_f16_scalar(const struct moetoken_rows *rows)
-{
-    sum_rows(rows, MOETOKEN_F16);
-}
-
-static void sum_rows_bf16_scalar(const struct moetoken_rows *rows)
-{
-    sum_rows(rows, MOETOKEN_BF16);
-}
-
-static void sum_rows_f64_scalar(const struct moetoken_rows *rows)
-{
-    sum_rows(rows, MOETOKEN_F64);
-}
+MOETOKEN_ROW_KERNEL(copy_rows_2_scalar, copy_rows, 2)
+MOETOKEN_ROW_KERNEL(copy_rows_4_scalar, copy_rows, 4)
+MOETOKEN_ROW_KERNEL(copy_rows_8_scalar, copy_rows, 8)
+MOETOKEN_ROW_KERNEL(scale_rows_f32_scalar, scale_rows, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(scale_rows_f16_scalar, scale_rows, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(scale_rows_bf16_scalar, scale_rows, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(scale_rows_f64_scalar, scale_rows, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(dot_rows_f32_scalar, dot_rows, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(dot_rows_f16_scalar, dot_rows, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(dot_rows_bf16_scalar, dot_rows, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(dot_rows_f64_scalar, dot_rows, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f32_scalar, scale_dot_rows, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f16_scalar, scale_dot_rows, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_bf16_scalar, scale_dot_rows, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(scale_dot_rows_f64_scalar, scale_dot_rows, MOETOKEN_F64)
+MOETOKEN_ROW_KERNEL(sum_rows_f32_scalar, sum_rows, MOETOKEN_F32)
+MOETOKEN_ROW_KERNEL(sum_rows_f16_scalar, sum_rows, MOETOKEN_F16)
+MOETOKEN_ROW_KERNEL(sum_rows_bf16_scalar, sum_rows, MOETOKEN_BF16)
+MOETOKEN_ROW_KERNEL(sum_rows_f64_scalar, sum_rows, MOETOKEN_F64)
 
 /* The scalar kernels store through the caches: nothing to wait for. */
 static void fence_scalar(void)

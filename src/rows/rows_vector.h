@@ -11,20 +11,10 @@
 /* Elements of a block: one for each partial sum of a dot product. */
 #define BLOCK MOETOKEN_DOT_LANES
 
-/* What is done with a slot, or-ed. VERB_DOT_FIRST with both others: the dot product of a piece is
- * finished, and seen to be exact, before the piece is overwritten. */
+/* What is done with a slot, or-ed. */
 enum {
     VERB_SCALE = 1,
-    VERB_DOT = 2,
-    VERB_DOT_FIRST = 4
-};
-
-/* What is seen to: nothing, when even ties of the rounding are known not to occur; ties, but
- * neither NaN nor products that are not exact; everything. */
-enum {
-    NO_TIES,
-    NO_CARE,
-    WITH_CARE
+    VERB_DOT = 2
 };
 
 /* How a row is written: through the caches, past them in whole registers, or past them in pieces of
@@ -35,17 +25,16 @@ enum {
     STORE_STREAMING_16
 };
 
-/* A block of one slot: out = weight * token, and the products in * token. */
-struct block {
-    const char *token, *decoded; /* the token's block, and the same decoded, where it is */
-    const char *in;
-    double weight;
-    char *out;
-};
-
 ROW_INLINE bool is_16_bit(int type)
 {
     return type == MOETOKEN_F16 || type == MOETOKEN_BF16;
+}
+
+/* The product of two elements fits the arithmetic that a file forms it in without care: bfloat16
+ * alone has exponents that float32 cannot add up. */
+ROW_INLINE bool always_exact(int type)
+{
+    return type != MOETOKEN_BF16;
 }
 
 #endif

@@ -20,6 +20,13 @@ unset ASCEND_HOME_PATH ASCEND_TOOLKIT_HOME LIBRARY_PATH
 from_sh=$(sh -c ". \"$tree/set_env.sh\"; echo \"\$ASCEND_HOME_PATH\"")
 [ -d "$from_sh/include/acl" ] || [ "${6:-}" = moved ] || fault "sh finds $from_sh"
 
+
+# Where MindSpore looks.
+for name in opapi opapi_math opapi_nn opapi_cv opapi_transformer; do
+    [ -f "$ASCEND_OPP_PATH/../x86_64-linux/lib64/lib$name.so" ] ||
+        fault "lib$name.so is not under \$ASCEND_OPP_PATH/../x86_64-linux/lib64"
+done
+
 includes=(-I"$ASCEND_HOME_PATH/include" -I"$ASCEND_HOME_PATH/include/aclnn"
     -I"$ASCEND_HOME_PATH/include/aclnnop")
 build_and_run() { # name compiler-and-flags... -- link names...
@@ -47,22 +54,22 @@ build_and_run custom unpermute_grad_padded.c unpermute_grad_padded_c.txt "${c[@]
     -lcust_opapi -lascendcl
 
 exported=$(nm -D --defined-only "$ASCEND_HOME_PATH/lib64/libascendcl.so" | awk '{print $3}')
-if others=$(grep -vE '^acl(rt|nn|[A-Z])' <<<"$exported"); then
+if others=$(grep -vE '^(acl(rt|nn|[A-Z])|AclSet)' <<<"$exported"); then
     fault "exported beside CANN's names: $others"
 fi
 
 # A binary linked elsewhere asks for each file by its own name.
 mkdir "$scratch/elsewhere"
-for name in ascendcl nnopbase opapi opapi_transformer opapi_math cust_opapi; do
+for name in ascendcl nnopbase opapi opapi_transformer opapi_math opapi_nn opapi_cv cust_opapi; do
     if [ $name = ascendcl ]; then
         awk '{print "void " $1 "(void) {}"}' <<<"$exported"
     fi | "$cc" -shared -fPIC -w -x c - -Wl,-soname,lib$name.so -o "$scratch/elsewhere/lib$name.so"
 done
 "${c[@]}" "${includes[@]}" "$sources/layer_forward_backward.c" -o "$scratch/binary" \
     -Wl,--no-as-needed -L"$scratch/elsewhere" \
-    -lascendcl -lnnopbase -lopapi -lopapi_transformer -lopapi_math -lcust_opapi
-[ "$(readelf -d "$scratch/binary" | grep -cE 'NEEDED.*(ascendcl|nnopbase|opapi)')" = 6 ] ||
-    fault "the binary does not need all six"
+    -lascendcl -lnnopbase -lopapi -lopapi_transformer -lopapi_math -lopapi_nn -lopapi_cv -lcust_opapi
+[ "$(readelf -d "$scratch/binary" | grep -cE 'NEEDED.*(ascendcl|nnopbase|opapi)')" = 8 ] ||
+    fault "the binary does not need all eight"
 "$scratch/binary" >"$scratch/binary.txt"
 cmp "$scratch/binary.txt" "$expected/layer_forward_backward_c.txt"
 

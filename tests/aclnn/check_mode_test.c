@@ -160,6 +160,35 @@ static void destroyed_tensors(void **state)
     end_with(ACL_SUCCESS);
 }
 
+/* Memory that a device cannot reach is not computed with: an exception when the stream is
+ * synchronised, once. */
+static void tensor_over_host_memory(void **state)
+{
+    (void)state;
+    struct grad_call call = grad_call_make();
+    float host[10];
+    memset(host, 0xFF, sizeof host);
+    aclTensor *own = call.rows_grad.tensor;
+    int64_t shape[] = {EXAMPLE_R, EXAMPLE_H};
+    call.rows_grad.tensor =
+        aclCreateTensor(shape, 2, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, shape, 2, host);
+    assert_int_equal(grad_call_phase_one(&call), ACLNN_SUCCESS);
+    assert_int_equal(grad_call_phase_two(&call), ACLNN_SUCCESS);
+    reported("permutedTokensGradOut is not in device memory");
+    for (size_t i = 0; i < sizeof host; i++)
+        assert_int_equal(((unsigned char *)host)[i], 0xFF);
+    assert_fails(aclrtSynchronizeStream(twin_stream), ACL_ERROR_RT_AICORE_EXCEPTION,
+                 "permutedTokensGradOut is not in device memory");
+    assert_int_equal(aclrtSynchronizeStream(twin_stream), ACL_SUCCESS);
+    assert_int_equal(grad_call_phase_one(&call), ACLNN_SUCCESS);
+    assert_int_equal(grad_call_phase_two(&call), ACLNN_SUCCESS);
+    assert_int_equal(aclrtSynchronizeDevice(), ACL_ERROR_RT_AICORE_EXCEPTION);
+    aclDestroyTensor(call.rows_grad.tensor);
+    call.rows_grad.tensor = own;
+    grad_call_drop(&call);
+    end_with(ACL_SUCCESS);
+}
+
 /* Executors after their run and after their end. */
 static void destroyed_executors(void **state)
 {
@@ -209,7 +238,7 @@ static void leaks(void **state)
     (void)state;
     int64_t shape[] = {3};
     aclrtEvent event;
-    aclrtContext context;
+    aclrtContext own, context;
     void *host;
     unsigned char *memory = allocate(77);
     aclTensor *tensor =
@@ -217,7 +246,9 @@ static void leaks(void **state)
     aclIntArray *array = aclCreateIntArray(shape, 1);
     assert_int_equal(aclrtCreateEvent(&event), ACL_SUCCESS);
     assert_int_equal(aclrtMallocHost(&host, 5), ACL_SUCCESS);
+    assert_int_equal(aclrtGetCurrentContext(&own), ACL_SUCCESS);
     assert_int_equal(aclrtCreateContext(&context, 0), ACL_SUCCESS);
+    assert_int_equal(aclrtSetCurrentContext(own), ACL_SUCCESS);
     end_with(ACL_ERROR_FAILURE);
     assert_string_equal(aclGetRecentErrMsg(),
                         "aclFinalize: 6 objects or blocks were never released");
@@ -269,6 +300,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(destroyed_tensors, begin_report, end_report),
         cmocka_unit_test_setup_teardown(destroyed_executors, begin_report, end_report),
         cmocka_unit_test_setup_teardown(tensors_beyond_memory, begin_report, end_report),
+        cmocka_unit_test_setup_teardown(tensor_over_host_memory, begin_report, end_report),
         cmocka_unit_test_setup_teardown(leaks, begin_report, end_report),
         cmocka_unit_test_setup_teardown(many_frees, begin_report, end_report),
     };

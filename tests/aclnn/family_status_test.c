@@ -145,7 +145,7 @@ static void unpermute_statuses(void **state)
     unpermute_drop(&call);
 }
 
-/* probs null and restoreShape not of length 2: 561103. */
+/* probs null and restoreShape null: 161001; not of length 2: 561103. */
 static void unpermute_restore_shape(void **state)
 {
     (void)state;
@@ -156,7 +156,8 @@ static void unpermute_restore_shape(void **state)
         struct unpermute_call call = unpermute_make();
         twin_drop(&call.probs);
         call.restore_shape = arrays[i];
-        unpermute_refused(&call, ACLNN_ERR_INNER_NULLPTR, "restoreShape");
+        unpermute_refused(&call, i == 0 ? ACLNN_ERR_PARAM_NULLPTR : ACLNN_ERR_INNER_NULLPTR,
+                          "restoreShape");
         aclDestroyIntArray(arrays[i]);
     }
     const aclIntArray *good = aclCreateIntArray(sizes, 2), *bad = aclCreateIntArray(wrong, 2);

@@ -12,7 +12,8 @@ trap 'rm -rf "$work"' EXIT
 # A declaration may run over lines: take the name before the first parenthesis after MOETOKEN_API.
 tr '\n' ' ' <"$header" | sed 's/MOETOKEN_API/\n&/g' |
     sed -n 's/^MOETOKEN_API [^(;]*[ *]\(moetoken_[a-z0-9_]*\)(.*/\1/p' | sort -u >"$work/declared"
-"$nm" -D --defined-only "$shared" | awk '{ print $NF }' | sed 's/@.*//' | sort -u >"$work/exported"
+# The version of the interface is a name of its own, an absolute one.
+"$nm" -D --defined-only "$shared" | awk '$2 != "A" { print $NF }' | sed 's/@.*//' | sort -u >"$work/exported"
 
 status=0
 if ! [ -s "$work/declared" ]; then

@@ -109,8 +109,17 @@ rm out
 tensor_text write bad "tokens:f32:3x2=1,2,3,4,5,6" "routing_map:bool:3x3=1,0,1,0,1,0,1,1,0"
 rejected 1 "more experts than K" "^moetoken: bad: routing_map\[0\]" \
     moetoken permute bad -o out --num-out-tokens 3
-rejected 1 "N no multiple of T" "^moetoken: bad: num_out_tokens" \
-    moetoken permute bad -o out --num-out-tokens 7
+# K and C are rounded down: 7 / 3 and 8 / 3 are 2.
+for mode in --drop-and-pad=false --drop-and-pad; do
+    good "permute $mode" moetoken permute bad -o six $mode --num-out-tokens 6
+    for n in 7 8; do
+        good "$n slots $mode" moetoken permute bad -o rounded $mode --num-out-tokens $n
+        same "$n slots $mode" six rounded
+        good "verify $n slots $mode" moetoken verify bad rounded --num-out-tokens $n
+    done
+done
+tensor_text write eight BASE=bad META=num_out_tokens=8
+good "gradcheck rounds" moetoken gradcheck eight -q
 rejected 1 "no capacity" "the capacity is not known" moetoken permute bad -o out --drop-and-pad
 tensor_text write bad "permuted_tokens:f32:3x2=1,2,3,4,5,6" "sorted_indices:i32:4=0,1,2,0"
 rejected 1 "no T" "the number of tokens is not known" moetoken unpermute bad -o out
@@ -134,6 +143,65 @@ tall=4503599627370496
 tensor_text write bad "unpermuted_tokens_grad:f32:${tall}x0=" "out_index:i32:0=" || fail write
 rejected 1 "2^52 tokens" "^moetoken: bad: " moetoken unpermute-grad bad -o out
 no_output "overflow"
+
+# Sizes that no data stand behind: the work would be theirs to choose.
+tensor_text write bad "unpermuted_tokens_grad:f32:1000000000x0=" "out_index:i32:0=" || fail write
+rejected 1 "10^9 tokens" "^moetoken: bad: .*do not justify" moetoken unpermute-grad bad -o out
+tensor_text write out2 "permuted_tokens_grad:f32:0x0=" || fail write
+rejected 1 "verify 10^9 tokens" "^moetoken: out2: .*do not justify" moetoken verify bad out2
+rm out2
+rejected 1 "bench 10^9 tokens" "^moetoken: bad: .*do not justify" moetoken bench bad
+tensor_text write bad "permuted_tokens:f32:1x2=1,2" "sorted_indices:i32:4=0,-1,-1,-1" \
+    META=restore_shape=4,2
+good "four tokens" moetoken unpermute bad -o out
+rm out
+tensor_text write bad "permuted_tokens_grad:f32:1x2=1,2" "permuted_probs_grad:f32:1=1" \
+    "sorted_indices:i32:1=0" "routing_map:bool:1x1=1" META=drop_and_pad=true
+rejected 1 "2^40 experts" "^moetoken: bad: " moetoken permute-grad bad -o out --experts-num 1099511627776
+tensor_text write bad "routing_map:bool:1000000000x0=" "tokens:f32:1000000000x0=" \
+    META=num_out_tokens=0
+rejected 1 "gradcheck 10^9 tokens" "^moetoken: bad: .*do not justify" \
+    moetoken gradcheck bad --samples 1
+tensor_text write bad "tokens:f32:4503599627370496x0=" "routing_map:bool:3x3=1,0,1,0,1,0,1,1,1"
+rejected 1 "2^52 tokens of 3 slots" "^moetoken: bad: " moetoken permute bad -o out
+tensor_text write bad BASE=good "probs:f32:4503599627370496x4503599627370496x0="
+rejected 1 "a shape of 2^104 x 0" "^moetoken: bad: probs" moetoken unpermute-grad bad -o out
+rejected 1 "generate: capacity times experts" "experts = 9223372036854775807" \
+    moetoken generate -o out -q --hidden 1 --tokens 4 --capacity 4 --experts 9223372036854775807
+no_output "sizes without data"
+
+# What -o names.
+cp good same
+ln -s same link
+for name in same ./same link; do
+    rejected 2 "-o $name, which is the input" "-o $name: is an input of this command" \
+        moetoken unpermute-grad same -o "$name"
+    same "an input" same good
+done
+rm link same
+good "a file for the owner alone" sh -c '(umask 077 && : >private)'
+good "written over" moetoken unpermute-grad good -o private
+equal_text "its mode" "$(find private -perm 600)" private
+ln -s behind dangling
+good "a dangling link" moetoken unpermute-grad good -o dangling
+same "what it names" private behind
+[ -L dangling ] || fail "the link was replaced"
+rm dangling behind private
+rejected 1 "a limit on the size of files" "^moetoken: out: .*File too large" \
+    sh -c "ulimit -f 1 && exec ${MOETOKEN_RUNNER:-} '$MOETOKEN' generate -o out --model dbrx --tokens 8"
+no_output "a limit on the size of files"
+
+# limits: a capacity above T is a line of the table.
+tensor_text write bad BASE=padded "out_index:i32:12=0,1,2,3,4,5,6,7,8,9,10,11" \
+    "permute_token_id:i32:12=0,0,0,0,1,1,1,1,2,2,2,2" \
+    "permuted_tokens:f32:12x2=1,2,3,4,5,6,7,8,9,10,11,12,1,2,3,4,5,6,7,8,9,10,11,12" \
+    META=drop_and_pad=true
+good "limits, C > T" moetoken limits bad
+equal_text "limits, C > T" "$(grep -c 'refused: capacity = N / E = 12 / 3 = 4 is above T = 3' stdout)" 4
+moetoken limits bad --soc host >stdout
+equal_text "limits, C > T, one product" "$?" 1
+tensor_text write bad BASE=bad META=drop_and_pad=true "routing_map:bool:2x3=1,0,1,0,1,0"
+rejected 1 "limits, C > T and a wrong shape" "^moetoken: bad: routing_map" moetoken limits bad
 
 # Files.
 rejected 1 "no such file" "^moetoken: nothing" moetoken unpermute-grad nothing -o out
@@ -160,4 +228,4 @@ tensor_text write bad "unpermuted_tokens_grad:f32:0x2=" "out_index:i32:0=" "prob
     "routing_map:bool:0x3=" "permuted_tokens:f32:0x2="
 good "T = 0" moetoken unpermute-grad bad -o out
 good "verify T = 0" moetoken verify bad out
-finish 109
+finish 150

@@ -27,6 +27,24 @@ expect 0 "Ascend310P    absent" "$scratch/many.npz"
 expect 1 "Ascend910_93  refused" --soc Ascend910_93 "$scratch/many.npz"
 expect 0 "Ascend950     accepted" --soc Ascend950 "$scratch/many.npz"
 expect 1 "does not have this operator" --soc Ascend310B "$scratch/many.npz"
+# Worked by hand for A2, float32: room = 196352 - 12 * 256 - 36 = 193244; 193244 / 5 = 38648.8, in
+# whole blocks of 32 38624.
+make edge.npz --tokens 1 --hidden 2 --experts 38640 --topk 1
+expect 0 "Ascend910B    refused: experts_num = 38640 is above 38624" "$scratch/edge.npz"
+expect 0 "takes up to 38648, the document 38624; above 38592, with float32, the device computes" \
+    "$scratch/edge.npz"
+make edge.npz --tokens 1 --hidden 2 --experts 38600 --topk 1
+expect 0 "Ascend910B    accepted: but the vendor's tiling" --soc Ascend910B "$scratch/edge.npz"
+make edge.npz --tokens 1 --hidden 2 --experts 38592 --topk 1
+expect 0 "Ascend910B    accepted" --soc Ascend910B "$scratch/edge.npz"
+if "$tool" limits --soc Ascend910B "$scratch/edge.npz" | grep -q tiling; then
+    echo "38592 experts: document and tiling agree" >&2
+    exit 1
+fi
+# 512 * floor(194272 / 24) = 512 * 8094 = 4144128; 256 * 194272 / 12 = 4144469.3
+make edge.npz --tokens 1 --hidden 4144200 --experts 1 --topk 1 --capacity 1
+expect 0 "takes hidden_size up to 512 * floor((UB - 2080) / (2 * (8 + S))) = 4144128, the document up to 4144469" \
+    --soc Ascend910B "$scratch/edge.npz"
 make mixed.npz --tokens 4 --hidden 8 --experts 4 --topk 2 --dtype f16 --probs-dtype f32
 expect 1 "with bfloat16 tokens only" --soc Ascend910B "$scratch/mixed.npz"
 make padded.safetensors --tokens 16 --hidden 8 --experts 4 --topk 2 --capacity 8 --dtype bf16

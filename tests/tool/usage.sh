@@ -10,6 +10,11 @@ rejected 2 "no case" "argument is missing" moetoken unpermute-grad -o out
 rejected 2 "no output" "-o OUT is missing" moetoken unpermute-grad case
 rejected 2 "unknown option" "unknown option --colour" moetoken unpermute-grad case -o out --colour
 rejected 2 "unknown letter" "unknown option" moetoken unpermute-grad case -o out -Z
+rejected 2 "unknown letter in front" "unknown option -Z" moetoken bench -Zq
+rejected 2 "unknown letter behind" "unknown option -Z" moetoken permute case -qZ
+rejected 2 "value missing behind" "option -o needs a value" moetoken permute case -qo
+rejected 2 "a flag with a value" "option --quiet takes no value" moetoken permute --quiet=3 case
+rejected 2 "help with a value" "option --help takes no value" moetoken permute --help=3
 rejected 2 "value missing" "--threads needs a value" moetoken unpermute-grad case -o out --threads
 rejected 2 "value missing" "-o needs a value" moetoken unpermute-grad case -o
 rejected 2 "no number" "--threads many: expected a number" \
@@ -29,11 +34,24 @@ rejected 2 "no such model" "--model gpt-9: expected a name" moetoken generate -o
 rejected 2 "K above E" "--topk: expected at most" \
     moetoken generate -o c --hidden 4 --experts 2 --topk 3
 rejected 2 "probs type" "--probs-dtype" moetoken generate -o c --model dbrx --probs-dtype f16
+rejected 2 "ids are dropless" "--ids: a routing by expert ids is dropless" \
+    moetoken generate -o c --model dbrx --ids --drop-and-pad
 rejected 2 "too much" "too many arguments, from 'more' on" moetoken generate -o c more
 rejected 2 "info takes nothing" "too many arguments" moetoken info more
 for file in c out; do
     [ ! -e $file ] || fail "a usage error wrote $file"
 done
+
+if [ -e /dev/full ]; then
+    for words in --version help "help permute" "permute --help" info "generate --list-models"; do
+        checks=$((checks + 1))
+        # shellcheck disable=SC2086
+        moetoken $words >/dev/full 2>stderr
+        equal_text "exit status of $words, output full" "$?" 1
+        equal_text "$words, output full" "$(cat stderr)" \
+            "moetoken: standard output could not be written"
+    done
+fi
 
 equal_text version "$(moetoken --version | grep -c '^moetoken [0-9]*\.[0-9]*\.[0-9]*$')" 1
 good "info" moetoken info

@@ -1,0 +1,80 @@
+/* executor.h - one checked operator call: made by phase one, run by phase two. The operators' files
+ * bring their parameter lists and rules; what all four share is here. */
+#ifndef ACLNN_EXECUTOR_H
+#define ACLNN_EXECUTOR_H
+
+#include "operand.h"
+
+enum {
+    OPERANDS_MAX = 8
+};
+
+struct operator_description {
+    const char *name; /* of the phase-two function */
+    const struct parameter *parameters;
+    size_t count;
+    aclnnStatus shape_status; /* what a wrong shape gets */
+    uint32_t flags;           /* of moetoken_options */
+    /* The operator of moetoken.h; with check_only its checks that need no data. */
+    moetoken_status (*call)(const aclOpExecutor *executor, const moetoken_options *options,
+                            bool check_only);
+};
+
+struct aclOpExecutor {
+    const struct operator_description *description;
+    bool repeatable;
+    uint64_t workspace_bytes;
+    struct operand operands[OPERANDS_MAX];
+    bool drop_and_pad, restore_given;
+    int64_t restore_shape[2];
+    int64_t num_out_tokens, tokens_num, experts_num;
+};
+
+/* Phase one begins: required pointers, types, formats, and whether the product of MOETOKEN_SOC has
+ * the operator. tensors[] is in the order of the parameters; those that are to be ignored are NULL
+ * in it. */
+aclnnStatus executor_open(const struct operator_description *description,
+                          const aclTensor *const tensors[], const uint64_t *workspace_size,
+                          aclOpExecutor **out, aclOpExecutor **opened);
+
+/* The operand for moetoken.h: NULL when it is not used. */
+const DLTensor *executor_tensor(const aclOpExecutor *executor, int place);
+
+/* `place` has the type of `like` (or is not used); else ACLNN_ERR_PARAM_INVALID. */
+aclnnStatus executor_same_type(const aclOpExecutor *executor, int place, int like);
+
+/* probs have the type of the tokens, or float32 with 16-bit tokens (on a named product: with
+ * bfloat16 alone); else `status`. */
+aclnnStatus executor_probs_type(const aclOpExecutor *executor, int probs, int tokens,
+                                aclnnStatus status);
+
+/* Copies {T, H}. An array of size 0 is none. Other sizes: `status`. */
+aclnnStatus executor_restore_shape(aclOpExecutor *executor, const aclIntArray *array,
+                                   aclnnStatus status);
+
+/* Makes `place` an output that is only filled with zeros. */
+void executor_zero_fill(aclOpExecutor *executor, int place);
+
+/* All checks of moetoken.h that need no data, and the next one. */
+aclnnStatus executor_check(const aclOpExecutor *executor);
+
+/* What moetoken.h checks of its outputs, for those it does not see: where they lie. */
+aclnnStatus executor_check_zero_filled(const aclOpExecutor *executor);
+
+/* The name of an operand, and whether it is to be read or written at all. */
+const char *executor_name(const aclOpExecutor *executor, size_t place);
+bool executor_touches(const aclOpExecutor *executor, size_t place);
+
+/* Phase one ends: with a status that is not ACLNN_SUCCESS the executor is gone, else it is *out and
+ * the size of its workspace is *workspace_size. */
+aclnnStatus executor_finish(aclOpExecutor *executor, aclnnStatus status, int64_t tokens_num,
+                            int64_t slots_num, uint64_t *workspace_size, aclOpExecutor **out);
+
+/* What a run works on, as a device does: changes made meanwhile count for the next run. */
+void executor_copy(aclOpExecutor *copy, const aclOpExecutor *executor);
+
+/* Phase two. */
+aclnnStatus executor_run(const struct operator_description *description, void *workspace,
+                         uint64_t workspace_size, aclOpExecutor *executor, void *stream);
+
+#endif

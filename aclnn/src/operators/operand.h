@@ -1,0 +1,56 @@
+/* operand.h - one tensor of an operator call: from aclTensor to the DLTensor that moetoken.h takes.
+ */
+#ifndef ACLNN_OPERAND_H
+#define ACLNN_OPERAND_H
+
+#include "meta/tensor.h"
+
+#include <moetoken/moetoken.h>
+
+enum {
+    OPERAND_RANK = 25
+};
+
+/* What an operator takes at one place of its parameter list. */
+struct parameter {
+    const char *name; /* as in the prototype */
+    const struct type_set *types;
+    bool output, required;
+};
+
+/* A set of element types, as bits 1 << aclDataType. */
+struct type_set {
+    uint32_t set;
+    const char *text;
+};
+
+extern const struct type_set token_types, index_types, map_types, byte_map_types;
+
+struct operand {
+    const aclTensor *handle; /* NULL: not given */
+    bool used;               /* given, and the operator wants it */
+    bool zero_fill;          /* not used: an output without the input it is the gradient of */
+    aclDataType type;
+    DLTensor tensor;
+    int64_t shape[OPERAND_RANK], strides[OPERAND_RANK];
+};
+
+/* Copies the description, so that the executor does not depend on the aclTensor. */
+void operand_set(struct operand *operand, const aclTensor *tensor);
+
+/* After a copy of the struct: its tensor means the copy's own arrays. */
+void operand_own_arrays(struct operand *operand);
+
+/* Type, format and offset. ACLNN_SUCCESS or ACLNN_ERR_PARAM_INVALID. */
+aclnnStatus operand_check(const aclTensor *tensor, const struct parameter *parameter);
+
+bool operand_is_empty(const struct operand *operand);
+
+/* The bytes from the first to behind the last that the operand's elements have; false when it is
+ * empty, has no data, or when that does not fit in 64 bits. */
+bool operand_bytes(const struct operand *operand, char **first, size_t *bytes);
+
+/* Sets every element to zero. */
+void operand_fill_zero(const struct operand *operand);
+
+#endif
