@@ -24,6 +24,7 @@ from ._arrays import (
     shape_of,
     whole,
 )
+from ._foreign import announce_write
 
 __all__ = ["permute", "permute_grad", "unpermute", "unpermute_grad"]
 
@@ -69,6 +70,9 @@ def _options(mask_fill_slots: Any, tolerate_routing_mismatch: Any) -> int:
 def _outputs(out: Optional[Sequence[Any]], count: int) -> Sequence[Any]:
     if not isinstance(out, (tuple, list)) or len(out) != count:
         raise TypeError(f"out is no tuple of {count} arrays (or None, to have one made)")
+    for i, array in enumerate(out):
+        if array is not None and type(array) is not _ndarray:
+            announce_write(f"out[{i}]", array)
     return out
 
 

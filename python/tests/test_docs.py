@@ -14,7 +14,7 @@ MODULES = {
     "moetoken._operators": 4,
     "moetoken._files": 1,
     "moetoken.ids": 4,
-    "moetoken.torch": 2,
+    "moetoken.torch": 3,
     "moetoken.jax": 2,
 }
 

@@ -32,6 +32,10 @@ def test_signatures():
             "permuted_tokens sorted_indices restore_shape",
             "probs routing_map drop_and_pad",
         ),
+        "_npu_moe_token_unpermute_with_routing_map": (
+            "permuted_tokens sorted_indices restore_shape",
+            "probs routing_map drop_and_pad",
+        ),
         "npu_moe_token_unpermute_with_routing_map_grad": (
             "unpermuted_tokens_grad out_index permuted_token_id routing_map permuted_tokens probs "
             "drop_and_pad restore_shape",
