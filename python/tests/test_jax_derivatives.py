@@ -1,4 +1,4 @@
-"""JAX: derivatives in both directions and twice, batched and sharded, and what is told when traced."""
+"""JAX: derivatives in both directions and twice, batched and sharded, and early errors."""
 
 import os
 import subprocess

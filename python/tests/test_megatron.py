@@ -261,7 +261,7 @@ def test_other_numbers_of_rows(monkeypatch, rows_num):
 
 @pytest.mark.parametrize("with_probs", [False, True], ids=["plain", "probs"])
 def test_batch_invariant_map(with_probs):
-    """t0 -> {e0, e2}, t1 -> {e1, e2}, t2 -> {e0, e1}: rows in expert order are t0 t2 t1 t2 t0 t1."""
+    """t0 -> {e0, e2}, t1 -> {e1, e2}, t2 -> {e0, e1}: the rows are t0 t2 | t1 t2 | t0 t1."""
     routing_map = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 0]], dtype=torch.bool)
     tokens, probs = randn(3, 2), randn(3, 3, seed=2)
     rows, _, indices, inverse_map, _ = megatron.permute(

@@ -1,4 +1,4 @@
-"""PyTorch: derivatives forward, backward and twice, vmap, and the less used ways to hand tensors in."""
+"""PyTorch: derivatives forward, backward and twice, vmap, and other ways to hand tensors in."""
 
 import pytest
 

@@ -70,7 +70,9 @@ def permute(
     )
     if np.dtype(index_dtype) not in (np.dtype(np.int32), np.dtype(np.int64)):
         raise TypeError(f"index_dtype is {index_dtype}, expected int32 or int64")
-    settings = _operators.Permute(*routing_map.shape, rows, slots_num, bool(drop_and_pad))
+    settings = _operators.Permute(
+        routing_map.shape[0], routing_map.shape[1], rows, slots_num, bool(drop_and_pad)
+    )
     results = [
         shape((rows, tokens.shape[1]), tokens),
         None if probs is None else shape((rows,), probs),
@@ -114,7 +116,9 @@ def permute_grad(
     if rows is None and row_probs is None:
         return None, None
     if row_probs is not None and routing_map is None and not drop_and_pad:
-        raise ValueError("routing_map is missing, expected an array as permuted_probs_grad is given")
+        raise ValueError(
+            "routing_map is missing, expected an array as permuted_probs_grad is given"
+        )
     settings = _operators.Permute(
         tokens_num,
         experts_num,

@@ -1,5 +1,8 @@
-"""Shapes and types, told while JAX traces: by the time that the library sees the tensors the program
-has long been compiled, and names and line are far away."""
+"""Shapes and types, told while JAX traces.
+
+By the time that the library sees the tensors the program has long been compiled, and the line that
+is to blame is far away.
+"""
 
 from __future__ import annotations
 

@@ -125,7 +125,12 @@ def _spread_compute(
             "unpermute",
             batch,
             [no_rows, indices, routing_map, probs],
-            [shape((settings.tokens_num, 0), probs), None, None, shape((settings.slots_num,), probs)],
+            [
+                shape((settings.tokens_num, 0), probs),
+                None,
+                None,
+                shape((settings.slots_num,), probs),
+            ],
             drop_and_pad=settings.drop_and_pad,
             flags=settings.tolerate_routing_mismatch * _library.TOLERATE_ROUTING_MISMATCH,
         )[3]
@@ -268,9 +273,9 @@ def _combine_compute(
 
     def one(rows: Any, weights: Any) -> Any:
         if indices is None:
-            return _slots.combine(
-                about.batch, rows, out_index, token_id, routing_map, weights, about.settings.tokens_num
-            )
+            tokens_num = about.settings.tokens_num
+            slots = (out_index, token_id, routing_map)
+            return _slots.combine(about.batch, rows, *slots, weights, tokens_num)
         results = [about.results[0], None, None, None]
         return _unpermute_call(about, rows, indices, routing_map, weights, results)[0]
 
@@ -367,12 +372,11 @@ def _gradients_transpose(
     rows, probs = cotangents
     if by_g is not None:
         indices = _slots.sorted_indices(out_index, token_id, about.settings.drop_and_pad)
+        values = (rows, probs, x if probs is not None else None, p)
+        slots = (routing_map, indices, out_index, token_id)
         found = combine.bind(
-            about.settings,
-            [rows, probs, x if probs is not None else None, p, routing_map, indices, out_index, token_id],
-            [shape(by_g.shape[len(about.batch) :], by_g)],
-            about.batch,
-        )  # fmt: skip
+            about.settings, [*values, *slots], [_like(by_g, about.batch)], about.batch
+        )
         return [found[0], *(None,) * 5]
     if by_x is not None:  # only the derivative by p is linear in x
         wanted, x, p = [_like(by_x, about.batch), None], None, probs

@@ -91,7 +91,7 @@ def _unified(arrays: Sequence[Any]) -> list[Any]:
         if missing and hasattr(jax.lax, "pcast"):
             array = jax.lax.pcast(array, missing, to="varying")
         elif missing:
-            array = jax.lax.pvary(array, missing)
+            array = jax.lax.pvary(array, missing)  # type: ignore[attr-defined]
         given.append(array)
     return given
 
@@ -105,7 +105,7 @@ def _aval(like: Any, sizes: tuple[int, ...], dtype: np.dtype) -> Any:
 
 
 def sum_to(array: Any, sizes: Sequence[int]) -> Any:
-    """Summed over the batch dimensions that are of size 1 in `sizes`: the opposite of a broadcast."""
+    """Summed over the batch dimensions that have size 1 in `sizes`: a broadcast undone."""
     axes = tuple(i for i, n in enumerate(sizes) if n == 1 and array.shape[i] != 1)
     return jax.numpy.sum(array, axes, keepdims=True) if axes else array
 

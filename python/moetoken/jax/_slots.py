@@ -16,12 +16,12 @@ def _each(batch: tuple[int, ...], function: Callable[..., Any], *arrays: Any) ->
     rank = len(batch)
     if rank == 0:
         return function(*arrays)
-    flat = [
-        None
-        if a is None
-        else jnp.broadcast_to(a, (*batch, *a.shape[rank:])).reshape(math.prod(batch), *a.shape[rank:])
-        for a in arrays
-    ]
+
+    def flattened(array: Any) -> Any:
+        own = array.shape[rank:]
+        return jnp.broadcast_to(array, (*batch, *own)).reshape(math.prod(batch), *own)
+
+    flat = [None if array is None else flattened(array) for array in arrays]
     found = jax.vmap(function, [None if a is None else 0 for a in flat])(*flat)
     return found.reshape(*batch, *found.shape[1:])
 

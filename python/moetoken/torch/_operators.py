@@ -557,7 +557,9 @@ unpermute_op, unpermute = register(
 # ---- the weights of the slots: a result of unpermute that most callers have no use for ----------
 
 
-def _slot_weights_outputs(sorted_indices: Tensor, routing_map: Tensor, probs: Tensor, *_: Any) -> Tensor:
+def _slot_weights_outputs(
+    sorted_indices: Tensor, routing_map: Tensor, probs: Tensor, *_: Any
+) -> Tensor:
     return probs.new_empty(sorted_indices.shape)
 
 

@@ -93,8 +93,9 @@ def _one_by_one(
     return tuple(torch.stack(parts) for parts in zip(*items)), (0,) * len(items[0])
 
 
-def _function(name: str, compute: Callable[..., Any], rules: Rules) -> type:
+def _function(name: str, compute: Callable[..., Any], rules: Rules) -> Any:
     """The autograd.Function of an operator."""
+    function: Any
 
     def forward(*values: Any) -> tuple[Tensor, ...]:
         return compute(*values)
@@ -116,12 +117,12 @@ def _function(name: str, compute: Callable[..., Any], rules: Rules) -> type:
     def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
         return _one_by_one(function.apply, rules.outputs, info.batch_size, in_dims, values)
 
-    methods = {"forward": forward, "setup_context": setup_context, "vmap": vmap}
+    methods: dict[str, Callable[..., Any]] = {"forward": forward, "setup_context": setup_context, "vmap": vmap}
     if rules.backward is not None:
         methods["backward"] = rules.backward
     if rules.jvp is not None:
         methods["jvp"] = jvp
-    function: Any = type(
+    function = type(
         name, (torch.autograd.Function,), {key: staticmethod(m) for key, m in methods.items()}
     )
     return function

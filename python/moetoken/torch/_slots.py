@@ -68,4 +68,5 @@ def combine(
         known = there[tokens, inside] & (ordinal < routing_map.shape[1])
         weights = torch.where(used & known, found, 0)
     weighted = x[rows].to(wide) * weights.unsqueeze(1)
-    return x.new_zeros(tokens_num, x.shape[1], dtype=wide).index_add(0, tokens, weighted).to(x.dtype)
+    sums = x.new_zeros(tokens_num, x.shape[1], dtype=wide).index_add(0, tokens, weighted)
+    return sums.to(x.dtype)

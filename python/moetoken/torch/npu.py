@@ -115,7 +115,7 @@ def _npu_moe_token_unpermute_with_routing_map(
         drop_and_pad=drop_and_pad,
         tolerate_routing_mismatch=True,
     )
-    return tuple(found)
+    return found.unpermuted_tokens, found.out_index, found.permute_token_id, found.permuted_probs
 
 
 def npu_moe_token_unpermute_with_routing_map_grad(
