@@ -15,7 +15,8 @@ argument, the place and the values.
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, NoReturn, Optional
+import contextlib
+from typing import Any, Callable, Iterator, NamedTuple, NoReturn, Optional
 
 import numpy as np
 
@@ -87,9 +88,16 @@ def _run(
     flags: int = 0,
 ) -> None:
     values = (*inputs, *outputs, *numbers, flags, 0)
-    try:
+    with names_as_here():
         if operator(*values) is NotImplemented:
             rerun_with_copies(operator, names[: len(inputs)], names[len(inputs) :], values)
+
+
+@contextlib.contextmanager
+def names_as_here() -> Iterator[None]:
+    """The library's messages with the names that the arguments have in this form."""
+    try:
+        yield
     except (ValueError, TypeError, IndexError) as error:
         text = renamed = str(error)
         for library, here in _RENAMED:

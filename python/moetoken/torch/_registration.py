@@ -100,19 +100,22 @@ def _function(name: str, compute: Callable[..., Any], rules: Rules) -> Any:
     def forward(*values: Any) -> tuple[Tensor, ...]:
         return compute(*values)
 
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*(o for o in output if not o.is_floating_point()))
-        ctx.outputs = [(o.shape, o.dtype) if o.is_floating_point() else None for o in output]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        results = (output,) if isinstance(output, Tensor) else output
+        ctx.mark_non_differentiable(*(r for r in results if not r.is_floating_point()))
+        ctx.outputs = [(r.shape, r.dtype) if r.is_floating_point() else None for r in results]
+        ctx.is_single = results is not output
         if rules.context is not None:
             rules.context(ctx, inputs, output)
 
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Optional[Tensor], ...]:
+    def jvp(ctx: Any, *tangents: Any) -> Any:
         """The rule, with zeros for outputs that do not change: PyTorch fails on None there."""
         found = zip(rules.jvp(ctx, *tangents), ctx.outputs)  # type: ignore[misc]
-        return tuple(
+        results = tuple(
             torch.zeros(kind[0], dtype=kind[1]) if tangent is None and kind else tangent
             for tangent, kind in found
         )
+        return results[0] if ctx.is_single else results
 
     def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
         return _one_by_one(function.apply, rules.outputs, info.batch_size, in_dims, values)
@@ -163,17 +166,15 @@ def register(
         return operator, below
     function: Any = _function(name, below, rules)
 
-    def call(*values: Any) -> tuple[Tensor, ...]:
+    def call(*values: Any) -> Any:
+        if rules.widen is not None and torch.is_autocast_enabled("cpu"):
+            values = tuple(_widened(values, rules.widen))
         if torch.compiler.is_compiling():
             if is_forward_mode():
                 _refuse_forward_mode(name)
-            if rules.widen is not None and torch.is_autocast_enabled("cpu"):
-                values = tuple(_widened(values, rules.widen))
             return operator(*values)
         if is_plain(values) and not is_forward_mode():
             return compute(*values)
-        if rules.widen is not None and torch.is_autocast_enabled("cpu"):
-            values = tuple(_widened(values, rules.widen))
         return function.apply(*values)
 
     if rules.widen is not None:
