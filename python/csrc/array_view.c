@@ -50,7 +50,7 @@ struct dlpack_exchange_table {
 
 static struct {
     PyObject *numpy_array;
-    PyObject *array_struct, *dtype, *name, *dlpack, *exchange_api; /* attribute names */
+    PyObject *array_struct, *dtype, *name, *dlpack, *exchange_api, *is_neg; /* attribute names */
     PyObject *no_arguments, *max_version;
     PyObject *bfloat16; /* ml_dtypes' dtype, once one has been seen */
 } python;
@@ -64,10 +64,11 @@ bool array_view_setup(PyObject *numpy_array)
     python.name = PyUnicode_InternFromString("name");
     python.dlpack = PyUnicode_InternFromString("__dlpack__");
     python.exchange_api = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
+    python.is_neg = PyUnicode_InternFromString("is_neg");
     python.no_arguments = PyTuple_New(0);
     python.max_version = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
     return python.array_struct && python.dtype && python.name && python.dlpack &&
-           python.exchange_api && python.no_arguments && python.max_version;
+           python.exchange_api && python.is_neg && python.no_arguments && python.max_version;
 }
 
 static enum array_view_result refuse_read_only(const char *name)
@@ -208,6 +209,28 @@ static const struct dlpack_exchange_table *find_exchange_table(PyObject *object)
     return (const struct dlpack_exchange_table *)header; /* lives as long as the process */
 }
 
+/* Borrows the memory of an object that has an exchange table. PyTorch's tensors may be negated when
+ * they are read, which their memory does not tell. */
+static enum array_view_result open_exchanged(struct array_view *view,
+                                             const struct dlpack_exchange_table *table,
+                                             PyObject *object, const char *name)
+{
+    PyObject *method = find_attribute(object, python.is_neg);
+    PyObject *answer = method ? PyObject_Call(method, python.no_arguments, NULL) : NULL;
+    int negated = answer ? PyObject_IsTrue(answer) : 0;
+    if (method)
+        Py_DecRef(method);
+    if (answer)
+        Py_DecRef(answer);
+    PyErr_Clear();
+    if (negated > 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s is a lazy view, negated when read: expected its resolve_neg()", name);
+        return ARRAY_VIEW_ERROR;
+    }
+    return table->to_tensor(object, &view->tensor) ? refuse_without_memory(name) : ARRAY_VIEW_OK;
+}
+
 static enum array_view_result open_capsule(struct array_view *view, const char *name, bool writes)
 {
     if (PyCapsule_IsValid(view->keeper, "dltensor_versioned")) {
@@ -306,8 +329,7 @@ enum array_view_result array_view_open(struct array_view *view, PyObject *object
         return open_array_interface(view, object, name, writes);
     const struct dlpack_exchange_table *table = find_exchange_table(object);
     if (table && table->to_tensor)
-        return table->to_tensor(object, &view->tensor) ? refuse_without_memory(name)
-                                                       : ARRAY_VIEW_OK;
+        return open_exchanged(view, table, object, name);
     if (PyCapsule_IsValid(object, "dltensor") || PyCapsule_IsValid(object, "dltensor_versioned")) {
         Py_IncRef(object);
         view->keeper = object;

@@ -117,7 +117,11 @@ static void find_batch(struct handler_call *call, const int *ranks)
         if (!buffer)
             continue;
         int64_t extra = buffer->rank - ranks[i];
-        if (call->batch_rank < 0 && extra >= 0 && extra <= MAX_RANK) {
+        if (extra < 0) {
+            call->problem = "a tensor has fewer dimensions than the operator's";
+            return;
+        }
+        if (call->batch_rank < 0 && extra <= MAX_RANK) {
             call->batch_rank = (int)extra;
             for (int64_t dim = 0; dim < extra; dim++)
                 call->batch[dim] = 1;

@@ -1,4 +1,5 @@
-"""Outputs of PyTorch and JAX handed to the NumPy functions: autograd is told, JAX is refused."""
+"""Arrays of PyTorch and JAX handed to the NumPy functions: autograd is told of what is written, what
+must not be written is refused, and so are views whose memory does not hold their values."""
 
 import numpy as np
 import pytest
@@ -53,3 +54,12 @@ def test_tensors_of_inference_mode_have_no_version():
         kept = torch.zeros(2, 2)
     moetoken.unpermute_grad(ROWS, INDICES, out=(kept, None))
     assert kept.tolist() == ROWS.tolist()
+
+
+def test_lazy_inputs_are_refused():
+    torch = pytest.importorskip("torch")
+    lazy = torch.ones(2, 2, dtype=torch.complex64).conj().imag
+    assert lazy.is_neg()
+    with pytest.raises(ValueError, match="unpermuted_tokens_grad is a lazy view, negated when"):
+        moetoken.unpermute_grad(lazy, INDICES)
+    assert moetoken.unpermute_grad(lazy.resolve_neg(), INDICES)[0].tolist() == lazy.tolist()

@@ -1,0 +1,86 @@
+"""The slots of a routing by map in JAX's own words, for what no custom call computes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["combine", "scatter_rows", "sorted_indices"]
+
+
+def _each(batch: tuple[int, ...], function: Callable[..., Any], *arrays: Any) -> Any:
+    """The function for each item of the batch, whose leading dimensions have its size or 1."""
+    rank = len(batch)
+    if rank == 0:
+        return function(*arrays)
+    flat = [
+        None
+        if a is None
+        else jnp.broadcast_to(a, (*batch, *a.shape[rank:])).reshape(math.prod(batch), *a.shape[rank:])
+        for a in arrays
+    ]
+    found = jax.vmap(function, [None if a is None else 0 for a in flat])(*flat)
+    return found.reshape(*batch, *found.shape[1:])
+
+
+def scatter_rows(weights: Any, indices: Any, rows_num: int) -> Any:
+    """The weight of each slot at its row; 0 at rows that no slot names."""
+
+    def one(weights: Any, indices: Any) -> Any:
+        rows = jnp.where(indices < 0, rows_num, indices)
+        return jnp.zeros(rows_num + 1, weights.dtype).at[rows].set(weights)[:rows_num]
+
+    return _each(weights.shape[:-1], one, weights, indices)
+
+
+def sorted_indices(out_index: Any, token_id: Any, drop_and_pad: bool) -> Any:
+    """What unpermute takes for these slots; None where there is no such thing."""
+    if token_id is None:
+        return out_index
+    if not drop_and_pad:
+        return None
+    batch = jnp.broadcast_shapes(out_index.shape[:-1], token_id.shape[:-1])
+
+    def one(out_index: Any, token_id: Any) -> Any:
+        return jnp.zeros_like(token_id).at[out_index].set(token_id)
+
+    return _each(batch, one, out_index, token_id)
+
+
+def combine(
+    batch: tuple[int, ...],
+    x: Any,
+    out_index: Any,
+    token_id: Any,
+    routing_map: Any,
+    probs: Any,
+    tokens_num: int,
+) -> Any:
+    """unpermute without drop_and_pad for slots in any order, whose tokens token_id names."""
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+
+    def one(x: Any, out_index: Any, token_id: Any, routing_map: Any, probs: Any) -> Any:
+        used = out_index >= 0
+        weights = used.astype(wide)
+        if probs is not None:
+            ordinals = _ordinals(token_id)
+            experts = jnp.argsort(routing_map == 0, axis=1, stable=True)
+            inside = jnp.clip(ordinals, 0, routing_map.shape[1] - 1)
+            there = used & (ordinals < jnp.sum(routing_map != 0, 1)[token_id])
+            found = probs[token_id, experts[token_id, inside]].astype(wide)
+            weights = jnp.where(there, found, 0)
+        rows = x[jnp.maximum(out_index, 0)].astype(wide) * weights[:, None]
+        return jnp.zeros((tokens_num, x.shape[1]), wide).at[token_id].add(rows).astype(x.dtype)
+
+    return _each(batch, one, x, out_index, token_id, routing_map, probs)
+
+
+def _ordinals(token_id: Any) -> Any:
+    """Which of its token's slots each slot is."""
+    order = jnp.argsort(token_id, stable=True)
+    ranked = token_id[order]
+    places = jnp.arange(len(order)) - jnp.searchsorted(ranked, ranked)
+    return jnp.zeros_like(order).at[order].set(places)
