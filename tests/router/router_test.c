@@ -375,12 +375,59 @@ static void what_others_get_wrong(void **state)
     routed_free(&r);
 }
 
+/* Sigmoid of 0 is 1/2: four of them over (their sum + 2) are 1/8 each. */
+static void scores_normalized_by_hand(void **state)
+{
+    (void)state;
+    moetoken_router_config config = {.topk = 1, .score = MOETOKEN_SCORE_SIGMOID, .eps = 2};
+    struct routed r;
+    config.normalize_scores = true;
+    routed_make(&r, 1, 4, &config, MOETOKEN_F32, MOETOKEN_F32, false);
+    tensor_fill(&r.logits.dl, 0);
+    check(moetoken_router(&r.args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    for (int e = 0; e < 4; e++)
+        check(tensor_get(&r.scores.dl, 0, e) == 0.125, "score %d", e);
+    check(tensor_get(&r.weights.dl, 0, 0) == 0.5, "the weight is not normalised");
+    routed_free(&r);
+}
+
+/* A recipe runs on its model's number of experts and says what the model's paper says. */
+static void recipes_run(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t topk, groups;
+        double scale;
+    } models[] = {{"mixtral", 2, 0, 0},     {"qwen3", 8, 0, 0},    {"olmoe", 8, 0, 0},
+                  {"gpt-oss", 4, 0, 0},     {"llama-4", 1, 0, 0},  {"deepseek-v3", 8, 8, 2.5},
+                  {"kimi-k2", 8, 0, 2.827}, {"glm-4.5", 8, 0, 2.5}};
+    for (int i = 0; i < 8; i++) {
+        moetoken_router_config config;
+        struct routed r;
+        check(moetoken_router_recipe(models[i].name, &config) == MOETOKEN_OK, "%s",
+              moetoken_last_error());
+        check(config.topk == models[i].topk && config.groups_num == models[i].groups &&
+                  config.scale == models[i].scale,
+              "%s is another model", models[i].name);
+        routed_make(&r, 4, 64, &config, MOETOKEN_F32, MOETOKEN_F32, false);
+        fill(&r, false, 0);
+        check(moetoken_router(&r.args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+        check_all(&r);
+        routed_free(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_the_oracle), cmocka_unit_test(same_bits_everywhere),
-        cmocka_unit_test(odd_rows_by_hand),       cmocka_unit_test(sizes_of_zero),
+        cmocka_unit_test(agrees_with_the_oracle),
+        cmocka_unit_test(same_bits_everywhere),
+        cmocka_unit_test(odd_rows_by_hand),
+        cmocka_unit_test(sizes_of_zero),
         cmocka_unit_test(what_others_get_wrong),
+        cmocka_unit_test(scores_normalized_by_hand),
+        cmocka_unit_test(recipes_run),
     };
     random_start("router_test");
     return cmocka_run_group_tests(tests, NULL, NULL);
