@@ -15,12 +15,19 @@ static void insert(struct moetoken_best *best, int64_t index, double value)
 
 void moetoken_best_of(const double *values, int64_t first, int64_t end, struct moetoken_best *best)
 {
+    int64_t i = first;
     if (best->wanted == 0)
         return;
-    for (int64_t i = first; i < end; i++)
-        if (best->count < best->wanted ||
-            moetoken_ranks_above(values[i], best->value[best->count - 1]))
+    for (; i < end && best->count < best->wanted; i++)
+        insert(best, i, values[i]);
+    while (i < end) {
+        double worst = best->value[best->wanted - 1]; /* what most values do not reach */
+        while (i < end && !moetoken_ranks_above(values[i], worst))
+            i++;
+        if (i < end)
             insert(best, i, values[i]);
+        i++;
+    }
 }
 
 /* The sum of a group's best values, best first. */
