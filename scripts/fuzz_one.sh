@@ -9,7 +9,7 @@ work=$here/work_$name
 mkdir -p "$work/corpus"
 cd "$work"
 case $name in
-fuzz_operators) set -- ;;
+fuzz_operators | fuzz_interface) set -- ;;
 *) set -- -max_len=4096 "$here/io_corpus" ;; # whole small files to start from
 esac
 if ! "$harness" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=2048 -print_final_stats=1 \

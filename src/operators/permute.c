@@ -377,7 +377,10 @@ static void empty_unused_rows(const void *context, int64_t first, int64_t end)
 static void move(struct call *call)
 {
     const struct moetoken_size *rows = &call->known.size['R' - 'A'];
-    if (rows->source && call->rows_used < rows->value)
+    const struct moetoken_view *view = call->known.view;
+    bool any = view[PERMUTED_PROBS].given || view[SOURCE_SLOTS].given ||
+               (view[PERMUTED_TOKENS].given && !moetoken_view_is_empty(&view[PERMUTED_TOKENS]));
+    if (any && call->rows_used < rows->value)
         moetoken_run_ranges(&call->run, rows->value, empty_unused_rows, call);
     if (call->tokens_num > 0)
         moetoken_run_ranges(&call->run, call->tokens_num, move_tokens, call);

@@ -289,7 +289,8 @@ static void move(struct call *call)
     call->move_rows = choose_kernel(call);
     if (call->weights_grad && call->routing.padded)
         moetoken_slots_group_by_expert(&call->routing, &call->slots);
-    if (call->known.view[PERMUTED_TOKENS_GRAD].given && call->slots.named.count < rows)
+    const struct moetoken_view *out = &call->known.view[PERMUTED_TOKENS_GRAD];
+    if (out->given && !moetoken_view_is_empty(out) && call->slots.named.count < rows)
         moetoken_run_ranges(&call->run, rows, zero_unnamed_rows, call);
     moetoken_run_ranges(&call->run, call->routing.tokens_num, move_tokens, call);
 }

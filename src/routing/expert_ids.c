@@ -19,12 +19,12 @@ static int64_t pending(int64_t expert)
 struct sort {
     const struct moetoken_view *expert_ids;
     const struct moetoken_expert_rows *rows;
-    int64_t *row;
+    const struct moetoken_view *rows_per_expert;
+    int64_t *row, *used;
     int64_t slots_num, parts;
     int64_t *first_wrong; /* the first slot of the first block that holds a wrong id */
-
-    int64_t first, experts; /* the block: experts [first, first + experts), from rows->begin on */
-    int64_t *next;          /* [parts][experts] counts, then the next row */
+    int64_t experts;      /* E' */
+    int64_t *next;        /* [parts][experts] counts, then the next row */
 };
 
 /* ---- ids ------------------------------------------------------------------------------------ */
@@ -97,11 +97,11 @@ static void count_parts(const void *context, int64_t first, int64_t end)
     const struct sort *sort = context;
     for (int64_t part = first; part < end; part++) {
         int64_t *count = sort->next + part * sort->experts;
-        const int64_t *slot = sort->row, stop = part_begin(sort, part + 1), begin = sort->first;
+        const int64_t *slot = sort->row, stop = part_begin(sort, part + 1);
         const uint64_t experts = (uint64_t)sort->experts;
         memset(count, 0, (size_t)experts * sizeof *count);
         for (int64_t s = part_begin(sort, part); s < stop; s++) {
-            uint64_t expert = (uint64_t)(pending(slot[s]) - begin);
+            uint64_t expert = (uint64_t)pending(slot[s]);
             if (expert < experts)
                 count[expert]++;
         }
@@ -119,35 +119,98 @@ static void number_parts(const void *context, int64_t first, int64_t end)
     const struct sort *sort = context;
     for (int64_t part = first; part < end; part++) {
         int64_t *next = sort->next + part * sort->experts, *slot = sort->row;
-        const int64_t stop = part_begin(sort, part + 1), begin = sort->first;
+        const int64_t stop = part_begin(sort, part + 1);
         const uint64_t experts = (uint64_t)sort->experts;
         for (int64_t s = part_begin(sort, part); s < stop; s++) {
-            uint64_t expert = (uint64_t)(pending(slot[s]) - begin);
+            uint64_t expert = (uint64_t)pending(slot[s]);
             if (expert >= experts)
                 continue;
             int64_t row = next[expert]++;
-            slot[s] = row < last_row(sort->rows, begin + (int64_t)expert) ? row : -1;
+            slot[s] = row < last_row(sort->rows, (int64_t)expert) ? row : -1;
         }
     }
 }
 
-/* From counts to the first rows of each expert's slots, part by part; *used moves on. */
-static void counts_to_rows(const struct sort *sort, const struct moetoken_view *rows_per_expert,
-                           int64_t *row, int64_t *used)
+/* The rows of an expert that are kept, of `count` from `begin` on; they are told and counted. */
+static void keep_rows(const struct sort *sort, int64_t expert, int64_t begin, int64_t count)
 {
+    int64_t room = last_row(sort->rows, expert) - begin;
+    int64_t kept = count < room ? count : room > 0 ? room : 0;
+    if (sort->rows_per_expert->given)
+        moetoken_index_store(sort->rows_per_expert, expert, kept);
+    *sort->used += kept;
+}
+
+/* The first row of an expert, of which those before have `row`. */
+static int64_t first_row(const struct moetoken_expert_rows *rows, int64_t expert, int64_t row)
+{
+    return rows->capacity ? expert * rows->capacity : row;
+}
+
+/* From counts to the first rows of each expert's slots, part by part. */
+static void counts_to_rows(const struct sort *sort)
+{
+    int64_t row = 0;
     for (int64_t e = 0; e < sort->experts; e++) {
-        int64_t expert = sort->first + e, end = last_row(sort->rows, expert);
-        int64_t begin = sort->rows->capacity ? expert * sort->rows->capacity : *row;
-        *row = begin;
+        int64_t begin = row = first_row(sort->rows, e, row);
         for (int64_t part = 0; part < sort->parts; part++) {
             int64_t *next = &sort->next[part * sort->experts + e], count = *next;
-            *next = *row;
-            *row += count;
+            *next = row;
+            row += count;
         }
-        int64_t kept = *row < end ? *row - begin : end > begin ? end - begin : 0;
-        if (rows_per_expert->given)
-            moetoken_index_store(rows_per_expert, expert, kept);
-        *used += kept;
+        keep_rows(sort, e, begin, row - begin);
+    }
+}
+
+static void number_by_counting(struct sort *sort, const struct moetoken_run *run)
+{
+    int64_t bytes = sort->slots_num * (int64_t)sizeof *sort->row;
+    int64_t most = sort->experts > 0 ? sort->slots_num / sort->experts : 1;
+    sort->parts = most < run->threads ? most : run->threads;
+    moetoken_run_map_ranges(run, bytes, sort->parts, count_parts, sort);
+    counts_to_rows(sort);
+    moetoken_run_map_ranges(run, bytes, sort->parts, number_parts, sort);
+}
+
+/* ---- compare and number --------------------------------------------------------------------- */
+
+static bool comes_before(const int64_t *row, int64_t a, int64_t b)
+{
+    return row[a] != row[b] ? pending(row[a]) < pending(row[b]) : a < b;
+}
+
+/* Shell's sort, by thirds. */
+static void sort_slots(const int64_t *row, int64_t *slot, int64_t count)
+{
+    int64_t gap = 1;
+    while (gap < count / 3)
+        gap = 3 * gap + 1;
+    for (; gap > 0; gap /= 3)
+        for (int64_t i = gap; i < count; i++) {
+            int64_t moving = slot[i], j = i;
+            for (; j >= gap && comes_before(row, moving, slot[j - gap]); j -= gap)
+                slot[j] = slot[j - gap];
+            slot[j] = moving;
+        }
+}
+
+static void number_by_comparing(const struct sort *sort)
+{
+    int64_t *slot = sort->next, *row = sort->row, count = 0, next = 0;
+    for (int64_t s = 0; s < sort->slots_num; s++)
+        if (row[s] != -1)
+            slot[count++] = s;
+    sort_slots(row, slot, count);
+    for (int64_t e = 0; sort->rows_per_expert->given && e < sort->experts; e++)
+        moetoken_index_store(sort->rows_per_expert, e, 0);
+    for (int64_t i = 0, end; i < count; i = end) {
+        int64_t expert = pending(row[slot[i]]), stop = last_row(sort->rows, expert);
+        int64_t begin = next = first_row(sort->rows, expert, next);
+        for (end = i; end < count && pending(row[slot[end]]) == expert; end++)
+            next++;
+        for (int64_t j = i; j < end; j++)
+            row[slot[j]] = begin + (j - i) < stop ? begin + (j - i) : -1;
+        keep_rows(sort, expert, begin, end - i);
     }
 }
 
@@ -159,27 +222,24 @@ moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_i
                                             int64_t *used)
 {
     int64_t tokens = expert_ids->shape[0], slots = tokens * expert_ids->shape[1];
-    int64_t experts = rows->end - rows->begin, first_wrong = slots, next_row = 0;
+    int64_t first_wrong = slots;
     struct sort sort = {.expert_ids = expert_ids,
                         .rows = rows,
+                        .rows_per_expert = rows_per_expert,
                         .row = row,
                         .slots_num = slots,
+                        .used = used,
                         .first_wrong = &first_wrong,
+                        .experts = rows->end - rows->begin,
                         .next = scratch};
     *used = 0;
     moetoken_run_map_ranges(run, slots * (int64_t)sizeof *row, tokens, read_ids, &sort);
     if (first_wrong < slots)
         return fail_id(&sort);
-    for (; slots > 0 && sort.first < experts; sort.first += sort.experts) {
-        int64_t left = experts - sort.first;
-        sort.experts = left < slots ? left : slots;
-        sort.parts = slots / sort.experts < run->threads ? slots / sort.experts : run->threads;
-        moetoken_run_map_ranges(run, slots * (int64_t)sizeof *row, sort.parts, count_parts, &sort);
-        counts_to_rows(&sort, rows_per_expert, &next_row, used);
-        moetoken_run_map_ranges(run, slots * (int64_t)sizeof *row, sort.parts, number_parts, &sort);
-    }
-    for (int64_t e = 0; slots == 0 && rows_per_expert->given && e < experts; e++)
-        moetoken_index_store(rows_per_expert, e, 0);
+    if (slots > 0 && sort.experts <= slots)
+        number_by_counting(&sort, run);
+    else
+        number_by_comparing(&sort);
     return MOETOKEN_OK;
 }
 

@@ -108,7 +108,8 @@ int64_t moetoken_named_rows_check(const int64_t *row, int64_t slots_num, int64_t
         return name_sorted(row, slots_num, rows_num, holes, named);
     }
     named->bits = memory;
-    memset(memory, 0, (size_t)words * sizeof *named->bits);
+    if (words > 0) /* else there may be no memory at all */
+        memset(memory, 0, (size_t)words * sizeof *named->bits);
     return name_bits(row, slots_num, rows_num, holes, named);
 }
 

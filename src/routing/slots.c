@@ -313,8 +313,10 @@ moetoken_status moetoken_slots_take(int64_t tokens_num, int64_t slots_num,
                                     const moetoken_options *options, struct moetoken_slots *slots)
 {
     *slots = (struct moetoken_slots){0};
-    moetoken_status status =
-        moetoken_workspace_take(options, tokens_num, slots_num, &slots->workspace);
+    size_t bytes;
+    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
+    if (status == MOETOKEN_OK)
+        status = moetoken_workspace_take(options, bytes, &slots->workspace);
     if (status != MOETOKEN_OK)
         return status;
     slots->start = slots->workspace.memory;

@@ -143,7 +143,8 @@ ROW_INLINE double slot_row(int type, int verbs, bool care, struct slot slot)
     for (; at + block_bytes(type) <= bytes; at += block_bytes(type)) {
         if (verbs & VERB_DOT)
             prefetch_block(type, in, next, bytes, at);
-        row_block(type, verbs, care, in + at, token + at, weight, out + at, store, &lanes);
+        row_block(type, verbs, care, verbs & VERB_DOT ? in + at : NULL, token + at, weight,
+                  verbs & VERB_SCALE ? out + at : NULL, store, &lanes);
     }
     if (at < bytes) {
         struct lanes in_memory = lanes; /* those of the loop stay in registers */

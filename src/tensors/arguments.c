@@ -24,7 +24,7 @@ static moetoken_status check_newer_fields(const char *args, size_t size, size_t 
     return MOETOKEN_OK;
 }
 
-static moetoken_status take_args(const void *args, void *taken, size_t known)
+moetoken_status moetoken_args_take(const void *args, void *taken, size_t known)
 {
     if (args == NULL)
         return moetoken_fail(MOETOKEN_ERR_NULL, "args is NULL");
@@ -208,7 +208,7 @@ moetoken_status moetoken_call_read(struct moetoken_call *call, const struct moet
 {
     call->table = table;
     call->need_data = need_data;
-    moetoken_status status = take_args(args, taken, table->args_size);
+    moetoken_status status = moetoken_args_take(args, taken, table->args_size);
     if (status == MOETOKEN_OK)
         status = moetoken_options_check(options, table->flags_taken, &call->options);
     if (status != MOETOKEN_OK)
@@ -236,8 +236,8 @@ moetoken_status moetoken_call_set_size(struct moetoken_call *call, char letter, 
                          value);
 }
 
-static moetoken_status check_size(const struct moetoken_view *view, int dim, char letter,
-                                  struct moetoken_size *size)
+moetoken_status moetoken_size_check(const struct moetoken_view *view, int dim, char letter,
+                                    struct moetoken_size *size)
 {
     if (size->source == NULL)
         *size = (struct moetoken_size){view->shape[dim], view->name};
@@ -255,8 +255,8 @@ moetoken_status moetoken_call_check_sizes(struct moetoken_call *call)
     for (int i = 0; i < call->table->count; i++) {
         const char *letters = call->table->arguments[i].sizes;
         for (int dim = 0; call->view[i].given && letters[dim] != '\0'; dim++) {
-            moetoken_status status =
-                check_size(&call->view[i], dim, letters[dim], &call->size[letters[dim] - 'A']);
+            moetoken_status status = moetoken_size_check(&call->view[i], dim, letters[dim],
+                                                         &call->size[letters[dim] - 'A']);
             if (status != MOETOKEN_OK)
                 return status;
         }
@@ -298,12 +298,15 @@ moetoken_status moetoken_call_check_memory(const struct moetoken_call *call, int
                                            int64_t slots_num)
 {
     struct moetoken_view workspace;
+    size_t bytes;
     moetoken_status status = MOETOKEN_OK;
     for (int i = 0; i < call->table->count && status == MOETOKEN_OK; i++)
         if (call->table->arguments[i].direction == MOETOKEN_OUTPUT)
             status = check_output(call, i);
     if (status == MOETOKEN_OK)
-        status = moetoken_workspace_check(&call->options, tokens_num, slots_num, &workspace);
+        status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
+    if (status == MOETOKEN_OK)
+        status = moetoken_workspace_check(&call->options, bytes, &workspace);
     for (int i = 0; i < call->table->count && status == MOETOKEN_OK; i++)
         status = moetoken_overlap_check(&workspace, &call->view[i]);
     return status;

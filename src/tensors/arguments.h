@@ -75,6 +75,14 @@ struct moetoken_call {
     moetoken_options options;
 };
 
+/* Copies a caller's argument struct, whose first member is its size, into `taken`, the struct of
+ * `known` bytes as this version has it. */
+moetoken_status moetoken_args_take(const void *args, void *taken, size_t known);
+
+/* A dimension of a given view against its letter's size, which it sets where that is not known. */
+moetoken_status moetoken_size_check(const struct moetoken_view *view, int dim, char letter,
+                                    struct moetoken_size *size);
+
 /* Copies the caller's argument struct, whose first member is its size, into `taken`, the struct as
  * this version has it, and the options into call->options; checks the options, that the spelling of
  * the routing is one, that all tensors are given that must be, their descriptions and types. Fills

@@ -46,13 +46,12 @@ static moetoken_status check_given(const moetoken_options *options, size_t bytes
     return MOETOKEN_OK;
 }
 
-moetoken_status moetoken_workspace_check(const moetoken_options *options, int64_t tokens_num,
-                                         int64_t slots_num, struct moetoken_view *view)
+moetoken_status moetoken_workspace_check(const moetoken_options *options, size_t bytes,
+                                         struct moetoken_view *view)
 {
-    size_t bytes = 0;
     *view = (struct moetoken_view){.name = "options.workspace", .size = 1, .shape = {0, 1}};
-    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
-    if (status == MOETOKEN_OK && bytes > INT64_MAX)
+    moetoken_status status = MOETOKEN_OK;
+    if (bytes > INT64_MAX)
         status = moetoken_fail(MOETOKEN_ERR_OVERFLOW,
                                "a workspace of %zu bytes is more than 2^63 - 1", bytes);
     if (status == MOETOKEN_OK)
@@ -66,14 +65,12 @@ moetoken_status moetoken_workspace_check(const moetoken_options *options, int64_
     return MOETOKEN_OK;
 }
 
-moetoken_status moetoken_workspace_take(const moetoken_options *options, int64_t tokens_num,
-                                        int64_t slots_num, struct moetoken_workspace *workspace)
+moetoken_status moetoken_workspace_take(const moetoken_options *options, size_t bytes,
+                                        struct moetoken_workspace *workspace)
 {
-    size_t bytes = 0;
     *workspace = (struct moetoken_workspace){0};
-    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
-    if (status != MOETOKEN_OK || bytes == 0)
-        return status;
+    if (bytes == 0)
+        return MOETOKEN_OK;
     workspace->memory = options->workspace;
     if (options->workspace == NULL)
         workspace->memory = workspace->owned = malloc(bytes);

@@ -9,15 +9,16 @@ struct moetoken_workspace {
     void *owned;     /* what release frees */
 };
 
-/* Whether the caller's workspace, if any, will do for T tokens and N slots; *view is then of the
- * bytes that a call will use of it, or not given. */
-moetoken_status moetoken_workspace_check(const moetoken_options *options, int64_t tokens_num,
-                                         int64_t slots_num, struct moetoken_view *view);
+/* Whether the caller's workspace, if any, will do for `bytes`; *view is then of the bytes that a
+ * call will use of it, or not given. */
+moetoken_status moetoken_workspace_check(const moetoken_options *options, size_t bytes,
+                                         struct moetoken_view *view);
 
-/* At least moetoken_workspace_size(T, N) bytes, contents undefined: the caller's, which has been
- * checked, or allocated. */
-moetoken_status moetoken_workspace_take(const moetoken_options *options, int64_t tokens_num,
-                                        int64_t slots_num, struct moetoken_workspace *workspace);
+/* At least that many bytes, contents undefined: the caller's, which have been checked, or
+ * allocated.
+ */
+moetoken_status moetoken_workspace_take(const moetoken_options *options, size_t bytes,
+                                        struct moetoken_workspace *workspace);
 void moetoken_workspace_release(struct moetoken_workspace *workspace);
 
 #endif

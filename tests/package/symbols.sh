@@ -1,27 +1,28 @@
 #!/bin/sh
 # symbols.sh - the names the libraries give away: the shared one exactly the functions that the
-# public header declares, the static one nothing that does not start with moetoken_.
+# public headers declare, the static one nothing that does not start with moetoken_.
 #
-# usage: symbols.sh NM HEADER SHARED STATIC
+# usage: symbols.sh NM SHARED STATIC HEADER...
 set -eu
-nm=$1 header=$2 shared=$3 static=$4
+nm=$1 shared=$2 static=$3
+shift 3
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # A declaration may run over lines: take the name before the first parenthesis after MOETOKEN_API.
-tr '\n' ' ' <"$header" | sed 's/MOETOKEN_API/\n&/g' |
+cat "$@" | tr '\n' ' ' | sed 's/MOETOKEN_API/\n&/g' |
     sed -n 's/^MOETOKEN_API [^(;]*[ *]\(moetoken_[a-z0-9_]*\)(.*/\1/p' | sort -u >"$work/declared"
 # The version of the interface is a name of its own, an absolute one.
 "$nm" -D --defined-only "$shared" | awk '$2 != "A" { print $NF }' | sed 's/@.*//' | sort -u >"$work/exported"
 
 status=0
 if ! [ -s "$work/declared" ]; then
-    echo "no declarations found in $header" >&2
+    echo "no declarations found in $*" >&2
     status=1
 fi
 if ! diff "$work/declared" "$work/exported" >"$work/difference"; then
-    echo "$shared exports (>) other names than $header declares (<):" >&2
+    echo "$shared exports (>) other names than $* declare (<):" >&2
     grep '^[<>]' "$work/difference" >&2
     status=1
 fi

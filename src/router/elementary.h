@@ -1,0 +1,126 @@
+/* elementary.h - exp and log in binary64 by a fixed sequence of IEEE 754 operations.
+ *
+ * Additions, multiplications and divisions round the same everywhere, so these give the same bits
+ * on every machine, in a loop of any vector width. No fused multiply-add: the oldest CPUs have
+ * none. Nothing branches, so that compilers can turn loops over them into vector code. */
+#ifndef MOETOKEN_ROUTER_ELEMENTARY_H
+#define MOETOKEN_ROUTER_ELEMENTARY_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* Adding it moves the integer nearest to a number below 2^51 into the low bits of the sum. */
+#define ROUNDING_SHIFT 0x1.8p52
+
+/* ln 2 in two parts. The high one has 21 zero bits at its end: its multiples up to 2^20 are exact.
+ */
+#define LN2_HIGH 0x1.62e42feep-1
+#define LN2_LOW  0x1.a39ef35793c76p-33
+
+static inline uint64_t bits_of(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline double from_bits(uint64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* high + low = a - b, without error for finite numbers that do not overflow. */
+static inline double difference(double a, double b, double *low)
+{
+    double high = a - b;
+    double part = high - a;
+    double rest = (a - (high - part)) - (b + part);
+    *low = rest == rest ? rest : 0; /* of infinities */
+    return high;
+}
+
+/* exp(x + low) for a tiny `low`; relative error below 0.6 * 2^-52 where the result is normal.
+ * exp(-inf) = 0, exp(inf) = inf, NaN stays NaN. */
+static inline double exp_of_sum(double x, double low)
+{
+    x = x > 710.0 ? 710.0 : x;
+    x = x < -746.0 ? -746.0 : x;
+    double shifted = x * 0x1.71547652b82fep0 + ROUNDING_SHIFT; /* x / ln 2 */
+    double n = shifted - ROUNDING_SHIFT;
+    double r = x - n * LN2_HIGH;
+    double tail = low - n * LN2_LOW;
+    double whole = r + tail; /* |whole| <= ln 2 / 2 */
+    tail = (r - whole) + tail;
+
+    /* exp(r) - 1 - r by its series, to r^13 / 13!. */
+    double r2 = whole * whole;
+    double q = 1.0 / 6227020800.0;
+    q = q * whole + 1.0 / 479001600.0;
+    q = q * whole + 1.0 / 39916800.0;
+    q = q * whole + 1.0 / 3628800.0;
+    q = q * whole + 1.0 / 362880.0;
+    q = q * whole + 1.0 / 40320.0;
+    q = q * whole + 1.0 / 5040.0;
+    q = q * whole + 1.0 / 720.0;
+    q = q * whole + 1.0 / 120.0;
+    q = q * whole + 1.0 / 24.0;
+    q = q * whole + 1.0 / 6.0;
+    q = q * whole + 0.5;
+
+    double high = 1.0 + whole;
+    double rest = whole - (high - 1.0);
+    double value = high + (rest + (tail + (whole * tail + r2 * q)));
+
+    /* Times 2^n in two steps, the first of which is exact: one rounding into the subnormals. */
+    uint64_t power = bits_of(shifted) - bits_of(ROUNDING_SHIFT); /* n, modulo 2^64 */
+    uint64_t half = ((power + 2048) >> 1) - 1024;
+    double first = from_bits((half + 1023) << 52);
+    double second = from_bits((power - half + 1023) << 52);
+    return value * first * second;
+}
+
+/* log(x + low) for a normal x > 0 and a `low` of at most half an ulp of it; relative error below
+ * 2^-52 for x >= 1 and x + low not 1. */
+static inline double log_of_sum(double x, double low)
+{
+    /* x = m * 2^k, m in [sqrt(1/2), sqrt(2)). */
+    uint64_t bits = bits_of(x);
+    uint64_t above = bits - bits_of(0x1.6a09e667f3bcdp-1);         /* sqrt(1/2) */
+    uint64_t biased = (above + ((uint64_t)2048 << 52 >> 1)) >> 52; /* k + 1024 */
+    uint64_t k = biased - 1024;
+    double m = from_bits(bits - (k << 52));
+    double exponent = from_bits(bits_of(ROUNDING_SHIFT) + k) - ROUNDING_SHIFT;
+
+    /* With f = m - 1 and s = f / (2 + f): log(1 + f) = f - (f^2/2 - s * (f^2/2 + R(s^2))),
+     * R = 2/3 s^2 + 2/5 s^4 + ... */
+    double f = m - 1.0;
+    double s = f / (2.0 + f);
+    double z = s * s;
+    double series = 2.0 / 25.0;
+    series = series * z + 2.0 / 23.0;
+    series = series * z + 2.0 / 21.0;
+    series = series * z + 2.0 / 19.0;
+    series = series * z + 2.0 / 17.0;
+    series = series * z + 2.0 / 15.0;
+    series = series * z + 2.0 / 13.0;
+    series = series * z + 2.0 / 11.0;
+    series = series * z + 2.0 / 9.0;
+    series = series * z + 2.0 / 7.0;
+    series = series * z + 2.0 / 5.0;
+    series = series * z + 2.0 / 3.0;
+    series = series * z;
+    double half_square = 0.5 * f * f;
+    double small = s * (half_square + series) + (exponent * LN2_LOW + low / x);
+    return exponent * LN2_HIGH - ((half_square - small) - f);
+}
+
+/* log(1 + u) for u in [0, 1]. */
+static inline double log_of_one_plus(double u)
+{
+    double sum = 1.0 + u;
+    return log_of_sum(sum, u - (sum - 1.0));
+}
+
+#endif

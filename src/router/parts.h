@@ -1,0 +1,52 @@
+/* parts.h - a call's threads, each with rows of its own: "parts" that take tokens until none is
+ * left.
+ *
+ * What a part computes for a token depends on the token alone, so it does not matter which takes
+ * it.
+ */
+#ifndef MOETOKEN_ROUTER_PARTS_H
+#define MOETOKEN_ROUTER_PARTS_H
+
+#include "router/arguments.h"
+#include "router/scores.h"
+#include "tensors/workspace.h"
+
+/* The memory of one part: rows of max(E, K), those of whole numbers last. counts begins as zeros.
+ */
+struct moetoken_router_part {
+    double *logits, *scores, *values, *rests, *spare, *weights, *grads;
+    int64_t *chosen, *order, *counts;
+};
+
+typedef void moetoken_router_token_fn(const void *call, const struct moetoken_router_part *part,
+                                      int64_t token);
+
+struct moetoken_router_parts {
+    struct moetoken_workspace memory;
+    size_t part_bytes;
+    int64_t parts_num, row_length, tokens_num;
+    double *tail; /* the numbers that the call asked for besides */
+    int64_t next; /* the first token that nobody has taken */
+    struct moetoken_run run;
+    const struct moetoken_score_kernels *kernels;
+    moetoken_router_token_fn *body;
+    const void *call;
+};
+
+/* Bytes for one part with rows of row_length, and `tail` numbers; SIZE_MAX when that is no number.
+ */
+size_t moetoken_router_least_bytes(int64_t row_length, int64_t tail);
+
+/* Decides threads and kernels for a call on `bytes` of tensors, and takes the memory. The caller's
+ * workspace has been checked against moetoken_router_least_bytes. */
+moetoken_status moetoken_router_parts_open(const moetoken_options *options, int64_t bytes,
+                                           int64_t tokens_num, int64_t row_length, int64_t tail,
+                                           struct moetoken_router_parts *parts);
+/* body(call, part, token) for every token. */
+void moetoken_router_parts_run(struct moetoken_router_parts *parts, moetoken_router_token_fn *body,
+                               const void *call);
+/* counts[e] of all parts together. */
+int64_t moetoken_router_parts_count(const struct moetoken_router_parts *parts, int64_t expert);
+void moetoken_router_parts_close(struct moetoken_router_parts *parts);
+
+#endif

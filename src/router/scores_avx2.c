@@ -1,0 +1,13 @@
+/* scores_avx2.c - the router's kernels, for x86-64 with AVX2. */
+#if defined(__x86_64__)
+
+#include "router/scores_body.h"
+
+const struct moetoken_score_kernels moetoken_scores_avx2 = {
+    load, store, softmax, sigmoid, sqrtsoftplus, softmax_grad,
+};
+#else
+
+typedef int moetoken_scores_is_empty; /* an ISO C file holds at least one declaration */
+
+#endif

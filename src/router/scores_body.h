@@ -1,0 +1,107 @@
+/* scores_body.h - the router's kernels, compiled once for each instruction set: included by
+ * scores_scalar.c, the specification, and by its variants. */
+#ifndef MOETOKEN_ROUTER_SCORES_BODY_H
+#define MOETOKEN_ROUTER_SCORES_BODY_H
+
+#include "router/elementary.h"
+#include "router/scores.h"
+#include "router/sums.h"
+
+#include "rows/formats.h"
+
+#include <math.h>
+
+static void load(moetoken_type type, const char *from, int64_t stride, int64_t count, double *to)
+{
+    float single;
+    if (type == MOETOKEN_F32 && stride == (int64_t)sizeof single) {
+        for (int64_t i = 0; i < count; i++) {
+            memcpy(&single, from + i * (int64_t)sizeof single, sizeof single);
+            to[i] = (double)single;
+        }
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        to[i] = element_load((int)type, from + i * stride);
+}
+
+static void store(moetoken_type type, const double *from, int64_t count, char *to, int64_t stride)
+{
+    if (type == MOETOKEN_F32 && stride == (int64_t)sizeof(float)) {
+        for (int64_t i = 0; i < count; i++) {
+            float single = (float)from[i];
+            uint32_t bits;
+            memcpy(&bits, &single, sizeof bits);
+            bits = single == single ? bits : 0x7fc00000u;
+            memcpy(to + i * (int64_t)sizeof bits, &bits, sizeof bits);
+        }
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        element_store((int)type, to + i * stride, from[i]);
+}
+
+/* NaN is passed over; -inf when there is nothing else. */
+static double maximum(const double *values, int64_t count)
+{
+    double best[SUM_LANES], all = -INFINITY;
+    int64_t i = 0;
+    for (int l = 0; l < SUM_LANES; l++)
+        best[l] = -INFINITY;
+    for (; i + SUM_LANES <= count; i += SUM_LANES)
+        for (int l = 0; l < SUM_LANES; l++)
+            best[l] = values[i + l] > best[l] ? values[i + l] : best[l];
+    for (; i < count; i++)
+        all = values[i] > all ? values[i] : all;
+    for (int l = 0; l < SUM_LANES; l++)
+        all = best[l] > all ? best[l] : all;
+    return all;
+}
+
+static double softmax(const double *logits, int64_t count, double *scores)
+{
+    double most = maximum(logits, count);
+    for (int64_t i = 0; i < count; i++) {
+        double low, high = difference(logits[i], most, &low);
+        scores[i] = exp_of_sum(high, low);
+    }
+    double sum = sum_of(scores, count);
+    for (int64_t i = 0; i < count; i++)
+        scores[i] = scores[i] / sum;
+    return sum >= 1 ? most + log_of_sum(sum, 0) : most + sum; /* NaN stays; -inf of no logits */
+}
+
+static void sigmoid(const double *logits, int64_t count, double *scores, double *rests)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double x = logits[i];
+        double small = exp_of_sum(x < 0 ? x : -x, 0);
+        scores[i] = (x < 0 ? small : 1.0) / (1.0 + small);
+    }
+    if (rests == NULL)
+        return;
+    for (int64_t i = 0; i < count; i++) {
+        double x = logits[i];
+        double small = exp_of_sum(x < 0 ? x : -x, 0);
+        rests[i] = (x < 0 ? 1.0 : small) / (1.0 + small);
+    }
+}
+
+static void sqrtsoftplus(const double *logits, int64_t count, double *scores)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double x = logits[i];
+        double softplus = log_of_one_plus(exp_of_sum(x < 0 ? x : -x, 0));
+        softplus = x > 0 ? x + softplus : softplus;
+        scores[i] = sqrt(softplus);
+    }
+}
+
+static void softmax_grad(const double *scores, int64_t count, double *grads)
+{
+    double mean = sum_of_products(scores, grads, count);
+    for (int64_t i = 0; i < count; i++)
+        grads[i] = scores[i] * (grads[i] - mean);
+}
+
+#endif
