@@ -97,8 +97,18 @@ static bool check_wanted_names(const struct operator_job *job)
     return false;
 }
 
-/* The library's checks, with outputs that have no memory yet. */
-static bool check_shapes(struct operator_job *job, const struct operator_calls *calls, void *args)
+/* Outputs, and the library's workspace, before any of it is taken. */
+static bool check_work(const struct operator_job *job)
+{
+    double bytes = 16.0 * ((double)job->tokens_num + (double)job->slots_num);
+    for (int i = 0; i < OUTPUTS_MOST; i++)
+        if (job->outputs[i] != NULL)
+            bytes += (double)tensor_bytes(job->outputs[i]);
+    return case_justifies(&job->files, job->input_bytes, bytes);
+}
+
+/* The library's checks, with outputs that have no memory yet, and whether the input is worth it. */
+static bool check_plan(struct operator_job *job, const struct operator_calls *calls, void *args)
 {
     DLTensor planned[OUTPUTS_MOST];
     for (int i = 0; i < OUTPUTS_MOST; i++) {
@@ -109,17 +119,7 @@ static bool check_shapes(struct operator_job *job, const struct operator_calls *
     bool good = calls->call(job, args, true) == MOETOKEN_OK;
     if (!good)
         report_input(&job->files, moetoken_last_error());
-    return good;
-}
-
-/* Outputs, and the library's workspace, before any of it is taken. */
-static bool check_work(const struct operator_job *job)
-{
-    double bytes = 16.0 * ((double)job->tokens_num + (double)job->slots_num);
-    for (int i = 0; i < OUTPUTS_MOST; i++)
-        if (job->outputs[i] != NULL)
-            bytes += (double)tensor_bytes(job->outputs[i]);
-    return case_justifies(&job->files, job->input_bytes, bytes);
+    return good && check_work(job);
 }
 
 static const char *text_of_bool(bool value)
@@ -279,7 +279,7 @@ static void print_summary(const struct operator_job *job, enum operator_kind kin
 static int run_job(struct operator_job *job, const struct operator_calls *calls, void *args)
 {
     if (!read_attributes(job, calls->kind) || !calls->prepare(job, args) ||
-        !check_wanted_names(job) || !check_shapes(job, calls, args) || !check_work(job))
+        !check_wanted_names(job) || !check_plan(job, calls, args))
         return EXIT_INPUT;
     struct tensor_writer *writer = open_writer(job, calls->kind);
     if (writer == NULL)

@@ -14,6 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__) /* gcc's word */
+#define SANITIZED_ADDRESSES 1
+#endif
 #if defined(__SANITIZE_THREAD__)
 #define SANITIZED_THREADS 1
 /* A child of a process with threads may start some of its own. */
@@ -23,6 +26,9 @@ const char *__tsan_default_options(void)
     return "die_after_fork=0";
 }
 #elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED_ADDRESSES 1
+#endif
 #if __has_feature(thread_sanitizer)
 #define SANITIZED_THREADS 1
 const char *__tsan_default_options(void);
@@ -31,6 +37,13 @@ const char *__tsan_default_options(void)
     return "die_after_fork=0";
 }
 #endif
+#endif
+
+/* Sanitizers take stack and address space of their own. */
+#if defined(SANITIZED_ADDRESSES) || defined(SANITIZED_THREADS)
+#define SANITIZED true
+#else
+#define SANITIZED false
 #endif
 
 #define HANGS_AFTER 60 /* seconds */
@@ -250,9 +263,7 @@ static void the_caller_does_it_all_where_no_thread_starts(void **state)
 {
     (void)state;
     assert_true(in_child(without_processes));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(SANITIZED_THREADS)
-    assert_true(in_child(without_address_space));
-#endif
+    assert_true(SANITIZED || in_child(without_address_space));
 }
 
 /* ---- stacks, signals, few threads ----------------------------------------------------------- */
@@ -284,9 +295,7 @@ static bool on_the_smallest_stack(void)
 static void a_caller_with_the_smallest_stack(void **state)
 {
     (void)state;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(SANITIZED_THREADS)
-    assert_true(in_child(on_the_smallest_stack));
-#endif
+    assert_true(SANITIZED || in_child(on_the_smallest_stack));
 }
 
 static int signals_of_other_threads;

@@ -188,7 +188,7 @@ same "what it names" private behind
 [ -L dangling ] || fail "the link was replaced"
 rm dangling behind private
 rejected 1 "a limit on the size of files" "^moetoken: out: .*File too large" \
-    sh -c "ulimit -f 1 && exec ${MOETOKEN_RUNNER:-} '$MOETOKEN' generate -o out --model dbrx --tokens 8"
+    sh -c "ulimit -f 64 && exec ${MOETOKEN_RUNNER:-} '$MOETOKEN' generate -o out --model dbrx --tokens 8"
 no_output "a limit on the size of files"
 
 # limits: a capacity above T is a line of the table.

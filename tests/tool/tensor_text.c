@@ -130,6 +130,9 @@ static int64_t elements_of(const DLTensor *tensor)
 {
     int64_t count = 1;
     for (int d = 0; d < tensor->ndim; d++)
+        if (tensor->shape[d] == 0)
+            return 0; /* whatever the others are */
+    for (int d = 0; d < tensor->ndim; d++)
         count *= tensor->shape[d];
     return count;
 }
