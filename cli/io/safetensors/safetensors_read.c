@@ -172,6 +172,9 @@ static bool parse_tensor(struct parser *parser, const cJSON *entry)
 
 static bool parse_metadata(const struct parser *parser, const cJSON *entry)
 {
+    if (cJSON_IsNull(entry)) {
+        return true; /* none, as the format's own reader takes it */
+    }
     if (!cJSON_IsObject(entry)) {
         return file_error(parser->error, parser->file->path,
                           METADATA_NAME " is not an object of strings");

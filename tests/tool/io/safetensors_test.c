@@ -124,11 +124,15 @@ static void test_no_tensors(void **state)
     (void)state;
     char error[TENSOR_FILE_ERROR_SIZE];
     struct file_bytes bytes;
-    struct tensor_file *file = open_text(&bytes, "{}", "", 0, error);
-    assert_string_equal(error, "");
-    assert_int_equal(tensor_file_count(file), 0);
-    tensor_file_close(file);
-    file_bytes_free(&bytes);
+    static const char *const headers[] = {"{}", "{\"__metadata__\":null}"};
+    for (int i = 0; i < 2; ++i) {
+        struct tensor_file *file = open_text(&bytes, headers[i], "", 0, error);
+        assert_string_equal(error, "");
+        assert_int_equal(tensor_file_count(file), 0);
+        assert_null(tensor_file_metadata(file, "k"));
+        tensor_file_close(file);
+        file_bytes_free(&bytes);
+    }
 }
 
 /* What this tool does not know spoils nothing before it is wanted, and the rest can be used. */
