@@ -107,6 +107,11 @@ static bool scan_token(struct scan *scan)
     if (is_digit(byte)) {
         return scan_number(scan);
     }
+    if (byte == 'n' && scan->length - scan->at >= 3 &&
+        memcmp(scan->header + scan->at, "ull", 3) == 0) {
+        scan->at += 3; /* what may be null is told where it stands */
+        return true;
+    }
     return file_error(scan->error, scan->path,
                       "header byte %zu is 0x%02x, expected an object, an array, a string or a "
                       "whole number that is not negative",
