@@ -100,20 +100,27 @@ enum verb {
     UNPERMUTE_GRAD
 };
 
-static moetoken_status call(const struct good *good, enum verb verb, bool only_check)
+static moetoken_status call_with(const struct good *good, enum verb verb, bool only_check,
+                                 const moetoken_options *options)
 {
     switch (verb) {
     case PERMUTE:
-        return (only_check ? moetoken_permute_check : moetoken_permute)(&good->permute, NULL);
+        return (only_check ? moetoken_permute_check : moetoken_permute)(&good->permute, options);
     case PERMUTE_GRAD:
         return (only_check ? moetoken_permute_grad_check
-                           : moetoken_permute_grad)(&good->permute_grad, NULL);
+                           : moetoken_permute_grad)(&good->permute_grad, options);
     case UNPERMUTE:
-        return (only_check ? moetoken_unpermute_check : moetoken_unpermute)(&good->unpermute, NULL);
+        return (only_check ? moetoken_unpermute_check : moetoken_unpermute)(&good->unpermute,
+                                                                            options);
     default:
         return (only_check ? moetoken_unpermute_grad_check
-                           : moetoken_unpermute_grad)(&good->unpermute_grad, NULL);
+                           : moetoken_unpermute_grad)(&good->unpermute_grad, options);
     }
+}
+
+static moetoken_status call(const struct good *good, enum verb verb, bool only_check)
+{
+    return call_with(good, verb, only_check, NULL);
 }
 
 /* by_values: the check alone cannot see it. */
@@ -328,6 +335,94 @@ static void ranges_and_capacities(void **state)
             "4 * 4611686018427387904", NULL);
 }
 
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Whether the operator's arguments hold the tensor. */
+static bool takes(const struct good *good, enum verb verb, const DLTensor *tensor)
+{
+    const struct {
+        const void *args;
+        size_t size;
+    } all[] = {{&good->permute, sizeof good->permute},
+               {&good->permute_grad, sizeof good->permute_grad},
+               {&good->unpermute, sizeof good->unpermute},
+               {&good->unpermute_grad, sizeof good->unpermute_grad}};
+    for (size_t at = 0; at + sizeof tensor <= all[verb].size; at += sizeof tensor) {
+        if (memcmp((const char *)all[verb].args + at, &tensor, sizeof tensor) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A workspace that begins in a tensor, or ends in it: seen by the check and by the call. */
+static void workspace_over(struct good *good, enum verb verb, struct test_tensor *tensor)
+{
+    static char before[512], name[64];
+    size_t bytes, length = (size_t)(tensor->buffer.bytes & ~(size_t)7);
+    check(moetoken_workspace_size(3, 6, &bytes) == MOETOKEN_OK, "%s", moetoken_last_error());
+    for (int end = 0; end < 2; end++) {
+        moetoken_options options = {.workspace = tensor->buffer.data, .workspace_bytes = bytes};
+        if (end) { /* guard bytes before the tensor, then its first 8 */
+            options.workspace = tensor->buffer.data + 8 - bytes;
+        }
+        memcpy(before, tensor->buffer.data, length);
+        check_refused(call_with(good, verb, true, &options), MOETOKEN_ERR_OVERLAP,
+                      "options.workspace", NULL, NULL);
+        check_refused(call_with(good, verb, false, &options), MOETOKEN_ERR_OVERLAP,
+                      "options.workspace", NULL, NULL);
+        snprintf(name, sizeof name, "%s", moetoken_last_error());
+        check(memcmp(before, tensor->buffer.data, length) == 0, "written: %s", name);
+    }
+}
+
+static void workspace_over_any_tensor(void **state)
+{
+    (void)state;
+    for (int verb = PERMUTE; verb <= UNPERMUTE_GRAD; verb++) {
+        struct good good;
+        struct test_tensor *all[TENSORS];
+        int found = 0;
+        good_make(&good);
+        all_tensors(&good, all);
+        for (int i = 0; i < TENSORS; i++) {
+            if (takes(&good, (enum verb)verb, &all[i]->dl)) {
+                workspace_over(&good, (enum verb)verb, all[i]);
+                found++;
+            }
+        }
+        check(found >= 5, "only %d tensors of operator %d", found, verb);
+        for (int i = 0; i < TENSORS; i++) {
+            tensor_free(all[i]);
+        }
+    }
+}
+
+/* restore_shape alone says what T is: the check and the call refuse a negative one alike. */
+static void negative_restore_shape(void **state)
+{
+    const int64_t tokens[] = {-1, INT64_MIN};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct good good;
+        struct test_tensor *all[TENSORS];
+        int64_t restore_shape[2] = {tokens[i], 5};
+        good_make(&good);
+        good.unpermute = (moetoken_unpermute_args){.permuted_tokens = &good.rows.dl,
+                                                   .sorted_indices = &good.sorted.dl,
+                                                   .restore_shape = restore_shape,
+                                                   .out_index = &good.source.dl};
+        check_refused(call(&good, UNPERMUTE, true), MOETOKEN_ERR_SHAPE, "restore_shape[0] = -",
+                      "at least 0", NULL);
+        check_refused(call(&good, UNPERMUTE, false), MOETOKEN_ERR_SHAPE, "restore_shape[0] = -",
+                      "at least 0", NULL);
+        all_tensors(&good, all);
+        for (int k = 0; k < TENSORS; k++) {
+            tensor_free(all[k]);
+        }
+    }
+}
+
 /* ---- what is no fault ----------------------------------------------------------------------- */
 
 /* No tokens, or no slots: the rows of a capacity are nobody's, and zero. */
@@ -462,6 +557,8 @@ int main(void)
         cmocka_unit_test(both_spellings_at_once),
         cmocka_unit_test(numbers_of_the_other_spelling),
         cmocka_unit_test(ranges_and_capacities),
+        cmocka_unit_test(workspace_over_any_tensor),
+        cmocka_unit_test(negative_restore_shape),
         cmocka_unit_test(nothing_to_send),
         cmocka_unit_test(experts_without_slots),
         cmocka_unit_test(counts_beyond_32_bits),

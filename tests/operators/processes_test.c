@@ -346,9 +346,45 @@ static bool threads_start_above_the_serial_bytes(void)
     return call_is_right(&call, 4, 33) && threads_of_process() == before + 3;
 }
 
+/* g and its rows are 2 * 24 * 4 KB = 192 KB without probs; to count the output twice makes 288 KB.
+ * Nor does it matter how large tensors are that are not read: the rows that the forward pass
+ * combined. */
+static bool gradients_count_what_they_move(void)
+{
+    static struct call call;
+    call_make(&call);
+    int64_t shape[] = {24, HIDDEN}, map_shape[] = {24, 1};
+    uint8_t map[24];
+    float probs[24];
+    DLTensor g = moetoken_tensor(call.in, MOETOKEN_F32, 2, shape);
+    DLTensor rows = moetoken_tensor(call.in, MOETOKEN_F32, 2, shape);
+    DLTensor out = moetoken_tensor(call.out, MOETOKEN_F32, 2, shape);
+    DLTensor indices = moetoken_tensor(call.indices, MOETOKEN_I32, 1, shape);
+    DLTensor ones = moetoken_tensor(map, MOETOKEN_BOOL, 2, map_shape);
+    DLTensor weights = moetoken_tensor(probs, MOETOKEN_F32, 2, map_shape);
+    moetoken_unpermute_grad_args args = {
+        .unpermuted_tokens_grad = &g, .out_index = &indices, .permuted_tokens_grad = &out};
+    const moetoken_options options = {.threads = 4};
+    for (int t = 0; t < 24; t++) {
+        call.indices[t] = 23 - t;
+        map[t] = 1;
+        probs[t] = 1;
+    }
+    int before = threads_of_process();
+    if (moetoken_unpermute_grad(&args, &options) != MOETOKEN_OK || threads_of_process() != before) {
+        return false;
+    }
+    args.probs = &weights;
+    args.routing_map = &ones;
+    args.permuted_tokens = &rows;
+    return moetoken_unpermute_grad(&args, &options) == MOETOKEN_OK &&
+           threads_of_process() == before;
+}
+
 static void small_calls_start_no_thread(void **state)
 {
     (void)state;
+    assert_true(in_child(gradients_count_what_they_move));
     assert_true(in_child(threads_start_above_the_serial_bytes));
 }
 
