@@ -19,6 +19,27 @@ from test_torch import raw, tensor  # noqa: E402
 def test_signatures():
     """As in the plug-in's schemas: what is positional, what is by keyword only."""
     expected = {
+        "npu_moe_token_permute": ("tokens indices num_out_tokens padded_mode", ""),
+        "npu_moe_token_unpermute": (
+            "permuted_tokens sorted_indices probs padded_mode restore_shape",
+            "",
+        ),
+        "npu_moe_init_routing": ("x row_idx expert_idx active_num", ""),
+        "npu_moe_init_routing_v2": (
+            "x expert_idx",
+            "scale offset active_num expert_capacity expert_num drop_pad_mode "
+            "expert_tokens_num_type expert_tokens_num_flag quant_mode active_expert_range "
+            "row_idx_type x_dtype",
+        ),
+        "npu_moe_finalize_routing": (
+            "expanded_permuted_rows skip1 skip2 bias scales expanded_src_to_dst_row "
+            "export_for_source_row drop_pad_mode k",
+            "",
+        ),
+        "npu_moe_re_routing": (
+            "tokens expert_token_num_per_rank",
+            "per_token_scales expert_token_num_type idx_type",
+        ),
         "npu_moe_token_permute_with_routing_map": (
             "tokens routing_map",
             "probs num_out_tokens drop_and_pad",

@@ -1,8 +1,9 @@
-"""PyTorch's Ascend plug-in's functions for this operator, on the CPU: same names, same results.
+"""PyTorch's Ascend plug-in's functions for these operators, on the CPU: same names, same results.
 
-Code that calls ``torch_npu.npu_moe_token_unpermute_with_routing_map(...)`` and its three sisters
-runs without an NPU when it takes them from here. Differences: rows and entries that no slot
-reaches are zero where the NPU leaves them unwritten, and ``probs_grad`` has the type of ``probs``.
+Code that calls ``torch_npu.npu_moe_token_unpermute_with_routing_map(...)`` and its sisters, those
+on a routing by expert ids included, runs without an NPU when it takes them from here. Differences:
+rows and entries that no slot reaches are zero where the NPU leaves them unwritten, ``probs_grad``
+has the type of ``probs``, and all functions can be differentiated.
 """
 
 from __future__ import annotations
@@ -13,11 +14,25 @@ import torch
 from torch import Tensor
 
 from . import _operators, unpermute_with_indices
+from ._npu_by_ids import (
+    npu_moe_finalize_routing,
+    npu_moe_init_routing,
+    npu_moe_init_routing_v2,
+    npu_moe_re_routing,
+    npu_moe_token_permute,
+    npu_moe_token_unpermute,
+)
 
 __all__ = [
     "_npu_moe_token_unpermute_with_routing_map",
+    "npu_moe_finalize_routing",
+    "npu_moe_init_routing",
+    "npu_moe_init_routing_v2",
+    "npu_moe_re_routing",
+    "npu_moe_token_permute",
     "npu_moe_token_permute_with_routing_map",
     "npu_moe_token_permute_with_routing_map_grad",
+    "npu_moe_token_unpermute",
     "npu_moe_token_unpermute_with_routing_map",
     "npu_moe_token_unpermute_with_routing_map_grad",
 ]

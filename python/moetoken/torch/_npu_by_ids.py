@@ -1,0 +1,375 @@
+"""PyTorch's Ascend plug-in's functions on a routing by expert ids: same names, same results.
+
+The results that gradients flow through are made of the operators of _by_ids.py, so everything here
+can be differentiated, where the plug-in has gradients for two of the six. What differs from the
+plug-in: -1 is a slot that is skipped, in every index and in every id; rows that no slot fills are
+zero, and entries of an index that belong to nothing are -1, where the NPU leaves memory unwritten.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from .. import _library
+from . import _by_ids, _operators
+from ._registration import Rules, register
+
+__all__ = [
+    "npu_moe_finalize_routing",
+    "npu_moe_init_routing",
+    "npu_moe_init_routing_v2",
+    "npu_moe_re_routing",
+    "npu_moe_token_permute",
+    "npu_moe_token_unpermute",
+]
+
+
+# ---- indices ------------------------------------------------------------------------------------
+
+
+def _rows_outputs(expert_ids: Tensor) -> Tensor:
+    return expert_ids.new_empty(expert_ids.numel(), dtype=torch.int32)
+
+
+def _rows(expert_ids: Tensor) -> Tensor:
+    """The row of each slot when slots are sorted by expert, however many experts there are."""
+    rows = _rows_outputs(expert_ids)
+    slots = expert_ids.reshape(-1, 1).to(torch.int64)
+    experts_num = int(slots.max()) + 1 if slots.numel() else 0
+    if experts_num > 4 * len(slots) + 1024:  # far apart: their order is what counts
+        used = slots >= 0
+        ranks = torch.unique(slots, return_inverse=True)[1]
+        slots, experts_num = torch.where(used, ranks, -1), len(slots)
+    slots = torch.where(slots < 0, -1, slots).to(torch.int32)
+    _operators.call(
+        _library.permute_by_ids,
+        *(None, slots, None),
+        *(None, None, rows, None, None),
+        *(max(experts_num, 1), 0, max(experts_num, 1), 0),
+        0,
+        0,
+    )
+    return rows
+
+
+_rows_op, _rows_call = register("npu_rows", _rows, Rules(_rows_outputs))
+
+
+def _experts_of_ranks_outputs(counts: Tensor, tokens_num: int) -> Tensor:
+    return counts.new_empty(tokens_num)
+
+
+def _experts_of_ranks(counts: Tensor, tokens_num: int) -> Tensor:
+    """The expert of each token that came from the ranks, one rank after another."""
+    flat = counts.reshape(-1)
+    if int(flat.sum()) != tokens_num or bool((flat < 0).any()):
+        raise ValueError(
+            f"expert_token_num_per_rank adds up to {int(flat.sum())}, expected no negative number "
+            f"and the {tokens_num} rows of tokens"
+        )
+    ranks_num, experts_num = counts.shape
+    experts = torch.arange(experts_num, dtype=counts.dtype).repeat(ranks_num)
+    return experts.repeat_interleave(flat)
+
+
+_experts_op, _experts_call = register(
+    "npu_experts_of_ranks", _experts_of_ranks, Rules(_experts_of_ranks_outputs)
+)
+
+
+def _within(indices: Tensor, rows_num: int) -> Tensor:
+    """Slots whose rows are there; the others, -1 among them, are skipped."""
+    return torch.where((indices >= 0) & (indices < rows_num), indices, -1)
+
+
+def _weights_for(rows: Tensor, weights: Optional[Tensor]) -> Optional[Tensor]:
+    """Weights of a type that goes with the rows: the plug-in takes any two of the three."""
+    if weights is None or weights.dtype == rows.dtype:
+        return weights
+    narrow = rows.dtype in (torch.float16, torch.bfloat16)
+    return weights.to(torch.float32 if narrow else rows.dtype)
+
+
+def _refuse(name: str, value: object, expected: str) -> None:
+    raise ValueError(f"{name} = {value}, expected {expected}")
+
+
+# ---- token_permute, token_unpermute -------------------------------------------------------------
+
+
+def npu_moe_token_permute(
+    tokens: Tensor,
+    indices: Tensor,
+    num_out_tokens: Optional[int] = None,
+    padded_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """permuted_tokens [n, H], sorted_indices [T * K] (int32): the row of each slot.
+
+    `indices` is [T, K] or [T]. n is `num_out_tokens`, at most T * K; 0 or less counts from T * K
+    back. Slots of rows that are cut keep their number in `sorted_indices`. Differentiable in
+    `tokens`.
+    """
+    if padded_mode:
+        _refuse("padded_mode", padded_mode, "False: the plug-in refuses it too")
+    if tokens.dim() != 2 or indices.dim() not in (1, 2) or indices.shape[0] != tokens.shape[0]:
+        raise ValueError(
+            f"indices has shape {list(indices.shape)}, expected [T, K] or [T], with tokens [T, H] "
+            f"of shape {list(tokens.shape)}"
+        )
+    slots_num, wanted = indices.numel(), num_out_tokens or 0
+    rows_num = min(wanted, slots_num) if wanted > 0 else max(slots_num + wanted, 0)
+    sorted_indices = _rows_call(indices)
+    return _by_ids.spread(tokens, _within(sorted_indices, rows_num), rows_num), sorted_indices
+
+
+def npu_moe_token_unpermute(
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    probs: Optional[Tensor] = None,
+    padded_mode: bool = False,
+    restore_shape: Optional[Sequence[int]] = None,
+) -> Tensor:
+    """The rows added up again in token order, weighted by `probs` [T, K]; without, K is 1.
+
+    Rows may be named twice; then there is no gradient. Differentiable in `permuted_tokens` and
+    `probs`. `restore_shape` belongs to `padded_mode`, which the plug-in refuses.
+    """
+    if padded_mode:
+        _refuse("padded_mode", padded_mode, "False: the plug-in refuses it too")
+    topk = 1 if probs is None else probs.shape[1]
+    if sorted_indices.dim() != 1 or topk < 1 or sorted_indices.shape[0] % topk:
+        raise ValueError(
+            f"sorted_indices has shape {list(sorted_indices.shape)}, expected [T * K], K = {topk}"
+        )
+    indices = _within(sorted_indices, permuted_tokens.shape[0])
+    weights = _weights_for(permuted_tokens, probs)
+    tokens_num = sorted_indices.shape[0] // topk
+    return _by_ids.unpermute(
+        permuted_tokens, indices, weights, None, None, None, None, tokens_num
+    )  # fmt: skip
+
+
+# ---- init_routing -------------------------------------------------------------------------------
+
+
+def _tokens_first(indices: Tensor, tokens_num: int) -> Tensor:
+    """From column order, slot k * T + t, to t * K + k."""
+    return indices.view(-1, tokens_num).T.reshape(-1) if tokens_num else indices
+
+
+def npu_moe_init_routing(
+    x: Tensor, row_idx: Tensor, expert_idx: Tensor, active_num: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """expanded_x [min(T, active_num) * K, H], expanded_row_idx and expanded_expert_idx [T * K].
+
+    `row_idx` [T, K] numbers the slots, as k * T + t: that is the order of `expanded_row_idx`, the
+    row of each slot. `expanded_expert_idx` are the ids, sorted. Differentiable in `x`.
+    """
+    tokens_num, topk = expert_idx.shape
+    if row_idx.shape != expert_idx.shape or x.shape[0] != tokens_num:
+        raise ValueError(
+            f"row_idx has shape {list(row_idx.shape)}, expert_idx {list(expert_idx.shape)}, x "
+            f"{list(x.shape)}: expected [T, K] twice and [T, H]"
+        )
+    if active_num < 0:
+        _refuse("active_num", active_num, "at least 0")
+    rows = _rows_call(expert_idx)
+    expanded_row_idx = torch.zeros_like(rows).scatter(0, row_idx.reshape(-1).long(), rows)
+    places = torch.where(rows < 0, len(rows), rows).long()
+    ids = expert_idx.reshape(-1).to(torch.int32)
+    expanded_expert_idx = ids.new_full((len(rows) + 1,), -1).scatter(0, places, ids)[:-1]
+    rows_num = min(tokens_num, active_num) * topk
+    indices = _within(_tokens_first(expanded_row_idx, tokens_num), rows_num)
+    return _by_ids.spread(x, indices, rows_num), expanded_row_idx, expanded_expert_idx
+
+
+def _counts(counts: Tensor, kind: int, expert_begin: int, experts_num: int) -> Tensor:
+    """Rows of each expert: 0 running sums, 1 themselves, 2 [E, 2] pairs of expert and rows."""
+    if kind == 0:
+        return counts.cumsum(0)
+    if kind == 1:
+        return counts
+    order = (counts == 0).to(torch.int8).argsort(stable=True)
+    pairs = torch.stack([order + expert_begin, counts[order]], 1) * (counts[order] > 0).unsqueeze(1)
+    return torch.nn.functional.pad(pairs, (0, 0, 0, experts_num - len(counts)))
+
+
+def _check_init_routing(
+    quant_mode: int, drop_pad_mode: int, num_type: int, row_idx_type: int, x_dtype: object
+) -> None:
+    if quant_mode != -1 or x_dtype is not None:
+        raise NotImplementedError(
+            f"quant_mode = {quant_mode}, x_dtype = {x_dtype}: quantised modes are not supported, "
+            "expected -1 and None"
+        )
+    if drop_pad_mode not in (0, 1):
+        _refuse("drop_pad_mode", drop_pad_mode, "0 or 1")
+    if num_type not in (0, 1, 2):
+        _refuse("expert_tokens_num_type", num_type, "0, 1 or 2")
+    if row_idx_type not in (0, 1):
+        _refuse("row_idx_type", row_idx_type, "0 or 1")
+
+
+def npu_moe_init_routing_v2(
+    x: Tensor,
+    expert_idx: Tensor,
+    *,
+    scale: Optional[Tensor] = None,
+    offset: Optional[Tensor] = None,
+    active_num: int = -1,
+    expert_capacity: int = -1,
+    expert_num: int = -1,
+    drop_pad_mode: int = 0,
+    expert_tokens_num_type: int = 0,
+    expert_tokens_num_flag: bool = False,
+    quant_mode: int = -1,
+    active_expert_range: Sequence[int] = (),
+    row_idx_type: int = 0,
+    x_dtype: Optional[int] = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """expanded_x, expanded_row_idx (int32), expert_tokens_count_or_cumsum (int64), expanded_scale.
+
+    * `drop_pad_mode` 0: expanded_x [n, H], n = min(active_num, T * K), T * K where that is not
+      positive. 1: [expert_num, expert_capacity, H]; an expert's further slots are dropped.
+    * `row_idx_type` 0: expanded_row_idx [T * K] is the row of each slot, -1 for a slot of an expert
+      outside `active_expert_range` or one that is dropped, rows from n on included. 1: the slot
+      of each row, -1 for a row that no slot fills.
+    * counts are those before `expert_capacity` drops slots, and are made whatever
+      `expert_tokens_num_flag` says. Type 0: running sums, 1: counts, 2: [expert_num, 2] pairs of
+      expert and count, experts without slots left out.
+    * expanded_scale: `scale` [T] of the token of each row, empty without.
+
+    Differentiable in `x` and `scale`. Quantised modes are refused.
+    """
+    kind, padded = expert_tokens_num_type, drop_pad_mode == 1
+    _check_init_routing(quant_mode, drop_pad_mode, kind, row_idx_type, x_dtype)
+    if x.dim() != 2 or expert_idx.dim() != 2 or x.shape[0] != expert_idx.shape[0]:
+        raise ValueError(
+            f"x has shape {list(x.shape)}, expert_idx {list(expert_idx.shape)}: expected [T, H] "
+            "and [T, K]"
+        )
+    begin, end = active_expert_range if len(active_expert_range) else (0, expert_num)
+    experts_num = expert_num if expert_num > 0 else end
+    if not 0 <= begin < end <= experts_num or (padded and end - begin != experts_num):
+        raise ValueError(
+            f"active_expert_range = {list(active_expert_range)}, expert_num = {expert_num}: "
+            "expected 0 <= start < end <= expert_num, and all experts with drop_pad_mode 1"
+        )
+    if padded and expert_capacity < 1:
+        _refuse("expert_capacity", expert_capacity, "at least 1 with drop_pad_mode 1")
+    slots_num = expert_idx.numel()
+    rows_num = min(active_num, slots_num) if active_num > 0 else slots_num
+    experts = (experts_num, begin, end)
+    ids = expert_idx.to(torch.int32)
+    _, _, indices, sources, counts = _by_ids.permute(None, ids, None, *experts, 0, slots_num)
+    if padded:
+        rows_num = experts_num * expert_capacity
+        _, _, indices, sources, _ = _by_ids.permute(
+            None, ids, None, *experts, expert_capacity, rows_num
+        )
+    rows = _by_ids.spread(x, _within(indices, rows_num), rows_num)
+    expanded_scale = torch.empty(0, device=x.device)
+    if scale is not None:
+        slots = sources[:rows_num].long()
+        tokens = slots.clamp(min=0) // max(expert_idx.shape[1], 1)
+        expanded_scale = torch.where(slots < 0, 0, scale.reshape(-1)[tokens])
+    return (
+        rows.view(experts_num, expert_capacity, -1) if padded else rows,
+        indices if row_idx_type == 0 else sources,
+        _counts(counts, kind, begin, experts_num),
+        expanded_scale,
+    )
+
+
+# ---- finalize_routing, re_routing ---------------------------------------------------------------
+
+
+def npu_moe_finalize_routing(
+    expanded_permuted_rows: Tensor,
+    skip1: Optional[Tensor],
+    skip2: Optional[Tensor],
+    bias: Optional[Tensor],
+    scales: Optional[Tensor],
+    expanded_src_to_dst_row: Tensor,
+    export_for_source_row: Optional[Tensor],
+    drop_pad_mode: int = 0,
+    k: int = 1,
+) -> Tensor:
+    """skip1 + skip2 + the sum over the slots of scales * (row + bias of its expert): [T, H].
+
+    `expanded_src_to_dst_row` [T * K] is in column order, slot k * T + t, with `drop_pad_mode` 0 and
+    1, in row order, t * K + k, with 2 and 3. K is that of `scales` [T, K], without them `k`. A slot
+    of -1, or of a row that is not there, adds nothing, its bias included. Differentiable in
+    `expanded_permuted_rows`, `skip1`, `skip2`, `bias` and `scales`.
+    """
+    if drop_pad_mode not in (0, 1, 2, 3):
+        _refuse("drop_pad_mode", drop_pad_mode, "0, 1, 2 or 3")
+    topk = k if scales is None else scales.shape[1]
+    indices = expanded_src_to_dst_row
+    if indices.dim() != 1 or topk < 1 or indices.shape[0] % topk:
+        raise ValueError(
+            f"expanded_src_to_dst_row has shape {list(indices.shape)}, expected [T * K], K = {topk}"
+        )
+    if bias is not None and export_for_source_row is None:
+        raise ValueError("export_for_source_row is None, expected a tensor as bias is given")
+    tokens_num = indices.shape[0] // topk
+    if drop_pad_mode < 2:
+        indices = _tokens_first(indices, tokens_num)
+    rows = expanded_permuted_rows.reshape(-1, expanded_permuted_rows.shape[-1])
+    return _by_ids.unpermute(
+        rows,
+        _within(indices, rows.shape[0]),
+        _weights_for(rows, scales),
+        skip1,
+        skip2,
+        bias,
+        None if bias is None else export_for_source_row,
+        tokens_num,
+    )
+
+
+def npu_moe_re_routing(
+    tokens: Tensor,
+    expert_token_num_per_rank: Tensor,
+    *,
+    per_token_scales: Optional[Tensor] = None,
+    expert_token_num_type: int = 1,
+    idx_type: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """permute_tokens, permute_per_token_scales, permute_token_idx (int32), expert_token_num.
+
+    `tokens` [A, H] came from the ranks, of each its tokens by expert, as many as
+    `expert_token_num_per_rank` [ranks, E] says; they go into expert order, inside an expert by
+    rank. `idx_type` 0: the index is the old place of each row, 1: the new one.
+    `expert_token_num_type` 0: running sums of the experts' tokens, 1: their numbers.
+    Differentiable in `tokens` and `per_token_scales`. Scales are empty without `per_token_scales`.
+    """
+    if expert_token_num_type not in (0, 1):
+        _refuse("expert_token_num_type", expert_token_num_type, "0 or 1")
+    if idx_type not in (0, 1):
+        _refuse("idx_type", idx_type, "0 or 1")
+    counts = expert_token_num_per_rank
+    if counts.dim() != 2 or tokens.dim() != 2:
+        raise ValueError(
+            f"expert_token_num_per_rank has shape {list(counts.shape)}, tokens "
+            f"{list(tokens.shape)}: expected [ranks, E] and [A, H]"
+        )
+    rows_num, experts_num = tokens.shape[0], counts.shape[1]
+    experts = _experts_call(counts, rows_num).to(torch.int32).unsqueeze(1)
+    _, _, targets, sources, _ = _by_ids.permute(
+        None, experts, None, experts_num, 0, experts_num, 0, rows_num
+    )
+    if tokens.is_floating_point() and tokens.element_size() > 1:
+        moved = _by_ids.spread(tokens, targets, rows_num)
+    else:
+        moved = tokens[sources.long()]
+    scales = torch.empty(0, device=tokens.device)
+    if per_token_scales is not None:
+        scales = per_token_scales[sources.long()]
+    totals = counts.sum(0, dtype=counts.dtype)
+    if expert_token_num_type == 0:
+        totals = totals.cumsum(0, dtype=counts.dtype)
+    return moved, scales, sources if idx_type == 0 else targets, totals
