@@ -116,7 +116,8 @@ def permute(
     found = _by_ids.permute.bind(settings, (tokens, ids, weights), results)
     experts = jnp.where(found[2].reshape(ids.shape) >= 0, ids - begin, end - begin)
     counts = jnp.zeros(end - begin + 1, int).at[experts.ravel()].add(1)[:-1]
-    return PermuteResult(*found, counts)
+    rows_made, row_weights, indices, sources = found
+    return PermuteResult(rows_made, row_weights, indices, sources, counts)
 
 
 def permute_grad(
