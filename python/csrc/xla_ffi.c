@@ -272,7 +272,8 @@ static moetoken_status run_permute_grad(const void *args, const moetoken_options
 
 typedef struct xla_error *xla_handler(struct xla_call_frame *frame);
 MOETOKEN_API xla_handler moetoken_xla_unpermute_grad, moetoken_xla_unpermute, moetoken_xla_permute,
-    moetoken_xla_permute_grad;
+    moetoken_xla_permute_grad, moetoken_xla_unpermute_grad_by_ids, moetoken_xla_unpermute_by_ids,
+    moetoken_xla_permute_by_ids, moetoken_xla_permute_grad_by_ids;
 
 struct xla_error *moetoken_xla_unpermute_grad(struct xla_call_frame *frame)
 {
@@ -353,4 +354,83 @@ struct xla_error *moetoken_xla_permute_grad(struct xla_call_frame *frame)
                                        .tokens_grad = call.tensors[4],
                                        .probs_grad = call.tensors[5]};
     return run_batch(&call, run_permute_grad, &args);
+}
+
+/* ---- on a routing by expert ids: the same operators with other tensors ----------------------- */
+
+struct xla_error *moetoken_xla_permute_by_ids(struct xla_call_frame *frame)
+{
+    static const int ranks[] = {2, 2, 2, 2, 1, 1, 1};
+    struct handler_call call;
+    struct xla_error *error;
+    if (answered(frame, &call, ranks, 3, 4, &error))
+        return error;
+    moetoken_permute_args args = {.struct_size = sizeof args,
+                                  .tokens = call.tensors[0],
+                                  .expert_ids = call.tensors[1],
+                                  .weights = call.tensors[2],
+                                  .experts_num = attribute(&call, "experts_num"),
+                                  .expert_begin = attribute(&call, "expert_begin"),
+                                  .expert_end = attribute(&call, "expert_end"),
+                                  .capacity = attribute(&call, "capacity"),
+                                  .permuted_tokens = call.tensors[3],
+                                  .permuted_probs = call.tensors[4],
+                                  .sorted_indices = call.tensors[5],
+                                  .source_slots = call.tensors[6]};
+    return run_batch(&call, run_permute, &args);
+}
+
+struct xla_error *moetoken_xla_permute_grad_by_ids(struct xla_call_frame *frame)
+{
+    static const int ranks[] = {2, 1, 1, 2, 2};
+    struct handler_call call;
+    struct xla_error *error;
+    if (answered(frame, &call, ranks, 3, 2, &error))
+        return error;
+    moetoken_permute_grad_args args = {.struct_size = sizeof args,
+                                       .permuted_tokens_grad = call.tensors[0],
+                                       .permuted_probs_grad = call.tensors[1],
+                                       .sorted_indices = call.tensors[2],
+                                       .tokens_num = attribute(&call, "tokens_num"),
+                                       .tokens_grad = call.tensors[3],
+                                       .weights_grad = call.tensors[4]};
+    return run_batch(&call, run_permute_grad, &args);
+}
+
+struct xla_error *moetoken_xla_unpermute_by_ids(struct xla_call_frame *frame)
+{
+    static const int ranks[] = {2, 1, 2, 2, 2, 2, 2, 2};
+    struct handler_call call;
+    struct xla_error *error;
+    if (answered(frame, &call, ranks, 7, 1, &error))
+        return error;
+    moetoken_unpermute_args args = {.struct_size = sizeof args,
+                                    .permuted_tokens = call.tensors[0],
+                                    .sorted_indices = call.tensors[1],
+                                    .weights = call.tensors[2],
+                                    .residual = call.tensors[3],
+                                    .residual2 = call.tensors[4],
+                                    .expert_bias = call.tensors[5],
+                                    .expert_ids = call.tensors[6],
+                                    .unpermuted_tokens = call.tensors[7]};
+    return run_batch(&call, run_unpermute, &args);
+}
+
+struct xla_error *moetoken_xla_unpermute_grad_by_ids(struct xla_call_frame *frame)
+{
+    static const int ranks[] = {2, 1, 2, 2, 2, 2, 2, 2};
+    struct handler_call call;
+    struct xla_error *error;
+    if (answered(frame, &call, ranks, 6, 2, &error))
+        return error;
+    moetoken_unpermute_grad_args args = {.struct_size = sizeof args,
+                                         .unpermuted_tokens_grad = call.tensors[0],
+                                         .out_index = call.tensors[1],
+                                         .permuted_tokens = call.tensors[2],
+                                         .weights = call.tensors[3],
+                                         .expert_bias = call.tensors[4],
+                                         .expert_ids = call.tensors[5],
+                                         .permuted_tokens_grad = call.tensors[6],
+                                         .weights_grad = call.tensors[7]};
+    return run_batch(&call, run_unpermute_grad, &args);
 }

@@ -17,6 +17,7 @@ MODULES = {
     "moetoken.torch": 3,
     "moetoken.torch.ids": 2,
     "moetoken.jax": 2,
+    "moetoken.jax.ids": 2,
 }
 
 
@@ -39,7 +40,7 @@ def test_docstrings(name):
     module = importlib.import_module(name)
     found = [test for test in doctest.DocTestFinder().find(module) if test.examples]
     assert len(found) == MODULES[name]
-    with narrow_jax() if name == "moetoken.jax" else contextlib.nullcontext():
+    with narrow_jax() if name.startswith("moetoken.jax") else contextlib.nullcontext():
         results = doctest.testmod(module)
     assert results.attempted and not results.failed
 

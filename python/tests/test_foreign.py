@@ -1,5 +1,8 @@
-"""Arrays of PyTorch and JAX handed to the NumPy functions: autograd is told of what is written, what
-must not be written is refused, and so are views whose memory does not hold their values."""
+"""Arrays of PyTorch and JAX handed to the NumPy functions.
+
+Autograd is told of what is written; what must not be written is refused, and so are views whose
+memory does not hold their values.
+"""
 
 import numpy as np
 import pytest

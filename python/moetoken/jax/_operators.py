@@ -136,7 +136,7 @@ def _spread_compute(
         )[3]
         row_probs = weights
         if not settings.drop_and_pad:
-            row_probs = _slots.scatter_rows(weights, indices, settings.rows_num)
+            row_probs = _slots.scatter_rows(batch, weights, indices, settings.rows_num)
     return [rows, row_probs]
 
 

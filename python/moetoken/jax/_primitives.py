@@ -26,6 +26,10 @@ for _name in (
     "permute_grad",
     "unpermute",
     "unpermute_grad",
+    "permute_by_ids",
+    "permute_grad_by_ids",
+    "unpermute_by_ids",
+    "unpermute_grad_by_ids",
 ):
     jax.ffi.register_ffi_target(
         f"moetoken_{_name}",

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import jax
 import jax.numpy as jnp
 
-__all__ = ["combine", "scatter_rows", "sorted_indices"]
+__all__ = ["bias_products", "bias_term", "combine", "scatter_rows", "sorted_indices"]
 
 
 def _each(batch: tuple[int, ...], function: Callable[..., Any], *arrays: Any) -> Any:
@@ -26,14 +26,14 @@ def _each(batch: tuple[int, ...], function: Callable[..., Any], *arrays: Any) ->
     return found.reshape(*batch, *found.shape[1:])
 
 
-def scatter_rows(weights: Any, indices: Any, rows_num: int) -> Any:
+def scatter_rows(batch: tuple[int, ...], weights: Any, indices: Any, rows_num: int) -> Any:
     """The weight of each slot at its row; 0 at rows that no slot names."""
 
     def one(weights: Any, indices: Any) -> Any:
         rows = jnp.where(indices < 0, rows_num, indices)
         return jnp.zeros(rows_num + 1, weights.dtype).at[rows].set(weights)[:rows_num]
 
-    return _each(weights.shape[:-1], one, weights, indices)
+    return _each(batch, one, weights, indices)
 
 
 def sorted_indices(out_index: Any, token_id: Any, drop_and_pad: bool) -> Any:
@@ -84,3 +84,34 @@ def _ordinals(token_id: Any) -> Any:
     ranked = token_id[order]
     places = jnp.arange(len(order)) - jnp.searchsorted(ranked, ranked)
     return jnp.zeros_like(order).at[order].set(places)
+
+
+# ---- by expert ids: what expert_bias adds -------------------------------------------------------
+
+
+def _bias_of_slots(bias: Any, ids: Any, indices: Any) -> tuple[Any, Any]:
+    """The bias of each slot [T, K, H], and which slots are used [T, K]."""
+    used = indices.reshape(ids.shape) >= 0
+    wide = jnp.promote_types(bias.dtype, jnp.float32)
+    return bias[jnp.where(used, ids, 0)].astype(wide), used
+
+
+def bias_term(batch: tuple[int, ...], weights: Any, bias: Any, ids: Any, indices: Any) -> Any:
+    """The sum over each token's slots of weight * bias[expert]: [T, H]."""
+
+    def one(weights: Any, bias: Any, ids: Any, indices: Any) -> Any:
+        rows, used = _bias_of_slots(bias, ids, indices)
+        factors = used if weights is None else jnp.where(used, weights, 0)
+        return jnp.sum(factors[..., None].astype(rows.dtype) * rows, 1)
+
+    return _each(batch, one, weights, bias, ids, indices)
+
+
+def bias_products(batch: tuple[int, ...], g: Any, bias: Any, ids: Any, indices: Any) -> Any:
+    """<bias[expert], g[token]> of each slot [T, K], 0 for an unused one."""
+
+    def one(g: Any, bias: Any, ids: Any, indices: Any) -> Any:
+        rows, used = _bias_of_slots(bias, ids, indices)
+        return jnp.where(used, jnp.sum(rows * g[:, None].astype(rows.dtype), 2), 0)
+
+    return _each(batch, one, g, bias, ids, indices)

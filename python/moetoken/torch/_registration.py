@@ -120,7 +120,11 @@ def _function(name: str, compute: Callable[..., Any], rules: Rules) -> Any:
     def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
         return _one_by_one(function.apply, rules.outputs, info.batch_size, in_dims, values)
 
-    methods: dict[str, Callable[..., Any]] = {"forward": forward, "setup_context": setup_context, "vmap": vmap}
+    methods: dict[str, Callable[..., Any]] = {
+        "forward": forward,
+        "setup_context": setup_context,
+        "vmap": vmap,
+    }
     if rules.backward is not None:
         methods["backward"] = rules.backward
     if rules.jvp is not None:
