@@ -126,7 +126,7 @@ def unpermute_grad(
         instead of an error.
     out : (permuted_tokens_grad, probs_grad) to write into, each may be None.
         ``permuted_tokens`` itself may be given for the first: it is then replaced in place.
-    threads : the most threads to use; 0 leaves it to OpenMP.
+    threads : the most threads to use; 0: OMP_NUM_THREADS, or the processors there are.
 
     Returns
     -------
@@ -248,7 +248,7 @@ def unpermute(
     tolerate_routing_mismatch : a slot that ``routing_map`` has no expert for gets weight 0
         instead of an error.
     out : arrays to write the four results into, each may be None.
-    threads : the most threads to use; 0 leaves it to OpenMP.
+    threads : the most threads to use; 0: OMP_NUM_THREADS, or the processors there are.
 
     Returns
     -------
@@ -383,7 +383,7 @@ def permute(
     index_dtype : int32 or int64, the type of ``sorted_indices``.
     output_mask : which of the three results to compute; the others are None.
     out : arrays to write the three results into, each may be None.
-    threads : the most threads to use; 0 leaves it to OpenMP.
+    threads : the most threads to use; 0: OMP_NUM_THREADS, or the processors there are.
 
     Returns
     -------
@@ -491,7 +491,7 @@ def permute_grad(
     tolerate_routing_mismatch : slots that ``routing_map`` has no expert for add nothing to
         ``probs_grad``, instead of an error.
     out : (tokens_grad, probs_grad) to write into, each may be None.
-    threads : the most threads to use; 0 leaves it to OpenMP.
+    threads : the most threads to use; 0: OMP_NUM_THREADS, or the processors there are.
 
     Returns
     -------

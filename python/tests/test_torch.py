@@ -1,6 +1,9 @@
 """PyTorch: the operators' registration, gradients, and a whole layer against PyTorch's own."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -507,3 +510,26 @@ def test_expanded_gradient(case):
         probs=case.probs,
     )
     assert slots_num >= len(rows) and raw(rows.grad) == raw(expected)
+
+
+def test_as_many_threads_as_pytorch():
+    """torch.set_num_threads holds here too, seen by the threads that a new process has."""
+    code = """
+import os, torch, moetoken.torch.ids
+def threads():
+    return len(os.listdir("/proc/self/task"))
+torch.set_num_threads(int(os.environ["WANTED"]))
+tokens, ids = torch.ones(512, 1024), torch.arange(512).reshape(512, 1) % 4
+before = threads()
+moetoken.torch.ids.permute(tokens, ids, experts_num=4)
+print(threads() - before)
+"""
+    for wanted, workers in (("1", "0"), ("3", "2")):
+        found = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "WANTED": wanted, "OMP_NUM_THREADS": "2"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert found.stdout.split() == [workers], found.stderr

@@ -4,6 +4,7 @@
 #define MOETOKEN_TESTS_WITHOUT_CMOCKA_H
 
 #include <stddef.h>
+#include <string.h>
 
 struct CMUnitTest {
     const char *name;
@@ -34,9 +35,10 @@ void assert_equal_text(const char *left, const char *right, const char *file, in
             fail_unit_test(__FILE__, __LINE__, #condition);                                        \
         }                                                                                          \
     } while (0)
-#define assert_null(pointer)             assert_true((pointer) == NULL)
-#define assert_int_equal(left, right)    assert_true((left) == (right))
-#define assert_ptr_equal(left, right)    assert_true((const void *)(left) == (const void *)(right))
-#define assert_string_equal(left, right) assert_equal_text((left), (right), __FILE__, __LINE__)
+#define assert_null(pointer)                   assert_true((pointer) == NULL)
+#define assert_int_equal(left, right)          assert_true((left) == (right))
+#define assert_memory_equal(left, right, size) assert_true(memcmp((left), (right), (size)) == 0)
+#define assert_ptr_equal(left, right)          assert_true((const void *)(left) == (const void *)(right))
+#define assert_string_equal(left, right)       assert_equal_text((left), (right), __FILE__, __LINE__)
 
 #endif

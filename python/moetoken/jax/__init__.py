@@ -70,6 +70,12 @@ def permute(
     )
     if np.dtype(index_dtype) not in (np.dtype(np.int32), np.dtype(np.int64)):
         raise TypeError(f"index_dtype is {index_dtype}, expected int32 or int64")
+    share, symbol = (routing_map.shape[1], "E") if drop_and_pad else (routing_map.shape[0], "T")
+    if slots_num % share if share else slots_num:
+        raise ValueError(
+            f"num_out_tokens = {slots_num}, expected a multiple of {symbol} = {share} "
+            "(from routing_map)"
+        )
     settings = _operators.Permute(
         routing_map.shape[0], routing_map.shape[1], rows, slots_num, bool(drop_and_pad)
     )

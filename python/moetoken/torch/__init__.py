@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from . import _operators
+from ._checks import check_count, check_matrix, shape_to_restore
 
 __all__ = [
     "Unpermuted",
@@ -68,11 +69,15 @@ def permute(
     tensor([[2., 2.],
             [1., 1.]])
     """
+    check_matrix("tokens", tokens)
+    check_matrix("routing_map", routing_map)
     if num_out_tokens is None:
         if drop_and_pad:
             raise ValueError("num_out_tokens is missing, expected E * C when drop_and_pad is set")
         set_pairs = (routing_map != 0).sum(1)
         num_out_tokens = int(set_pairs.max()) * len(set_pairs) if len(set_pairs) else 0
+    check_count("num_out_tokens", num_out_tokens)
+    check_count("rows_num", rows_num)
     permuted_tokens, permuted_probs, sorted_indices = _operators.permute(
         tokens,
         routing_map,
@@ -150,12 +155,18 @@ def _restored(
     probs: Optional[Tensor],
 ) -> tuple[int, int]:
     """(T, H), as given or from the tensors."""
+    check_matrix("permuted_tokens", permuted_tokens)
+    name, source = ("routing_map", routing_map) if probs is None else ("probs", probs)
     if restore_shape is None:
-        source = probs if probs is not None else routing_map
         if source is None:
             raise ValueError("restore_shape is missing, expected (tokens_num, hidden_size)")
+        check_matrix(name, source)
         return source.shape[0], permuted_tokens.shape[1]
-    tokens_num, hidden_size = restore_shape
+    tokens_num, hidden_size = shape_to_restore(restore_shape)
+    if source is not None and source.shape[0] != tokens_num:
+        raise ValueError(
+            f"restore_shape = {tuple(restore_shape)}, expected T = {source.shape[0]} (from {name})"
+        )
     return tokens_num, hidden_size
 
 

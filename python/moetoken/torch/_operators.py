@@ -42,7 +42,9 @@ def _lent(value: Any) -> Any:
 
 
 def call(operator: Callable[..., Any], *values: Any) -> None:
-    """Calls one of the C functions, which take tensors as they are."""
+    """Calls one of the C functions, which take tensors as they are and the threads to use last: 0
+    stands for as many as PyTorch's own operators take."""
+    values = (*values[:-1], values[-1] or torch.get_num_threads())
     operator(*(values if _EXCHANGES_IN_C else map(_lent, values)))
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from .. import _library
 from . import _operators
+from ._checks import shape_to_restore
 from ._operators import call, unread_rows
 from ._registration import Rules, register
 
@@ -293,7 +294,7 @@ def unpermute(
     """
     if pad_offsets is not None:
         raise ValueError("pad_offsets is given, expected None: permute here never pads rows")
-    tokens_num, hidden_size = restore_shape
+    tokens_num, hidden_size = shape_to_restore(restore_shape)
     settings = (tokens_num, hidden_size, drop_and_pad, False, False)
     indices, rows, weights = sorted_indices, permuted_tokens, probs
     if probs is not None:

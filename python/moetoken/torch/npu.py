@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import _operators, unpermute_with_indices
+from ._checks import check_count, check_matrix, shape_to_restore
 from ._npu_by_ids import (
     npu_moe_finalize_routing,
     npu_moe_init_routing,
@@ -51,7 +52,9 @@ def npu_moe_token_permute_with_routing_map(
     N is `num_out_tokens` (by default the number of tokens), rounded down to a multiple of T, or of
     E with `drop_and_pad`. Differentiable in `tokens` and `probs`.
     """
+    check_matrix("tokens", tokens)
     wanted = tokens.shape[0] if num_out_tokens is None else num_out_tokens
+    check_count("num_out_tokens", wanted)
     divisor = routing_map.shape[1 if drop_and_pad else 0]
     slots_num = wanted // divisor * divisor if divisor else 0
     permuted_tokens, permuted_probs, sorted_indices = _operators.permute(
@@ -93,7 +96,7 @@ def npu_moe_token_unpermute_with_routing_map(
     drop_and_pad: bool = False,
 ) -> Tensor:
     """unpermuted_tokens [T, H]. Differentiable in `permuted_tokens` and `probs`."""
-    tokens_num, hidden_size = restore_shape
+    tokens_num, hidden_size = shape_to_restore(restore_shape)
     return _operators.unpermute(
         permuted_tokens,
         sorted_indices,
