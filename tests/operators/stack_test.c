@@ -4,6 +4,7 @@
 #include "support/check.h"
 #include "support/family_case.h"
 #include "support/grad_case.h"
+#include "support/ids_case.h"
 #include "support/random.h"
 
 #include <limits.h>
@@ -14,7 +15,7 @@
 /* What the header promises. */
 #define MOST_STACK 8192
 
-#define STACK_BYTES (64 * 1024)
+#define STACK_BYTES (256 * 1024) /* above what any system asks for at least */
 #define PATTERN     0xa5
 
 static const uint32_t all_isas[] = {MOETOKEN_ISA_SCALAR, MOETOKEN_ISA_AVX2, MOETOKEN_ISA_AVX512,
@@ -25,6 +26,8 @@ static const moetoken_type all_types[] = {MOETOKEN_F32, MOETOKEN_F16, MOETOKEN_B
 struct job {
     struct grad_case *grad;
     struct family_case *family;
+    const moetoken_unpermute_args *unpermute; /* by expert ids */
+    const moetoken_unpermute_grad_args *unpermute_grad;
     moetoken_options options;
     moetoken_status status;
     char *entry;
@@ -35,8 +38,15 @@ static void *run_job(void *context)
     struct job *job = context;
     char here = 0;
     job->entry = &here;
-    job->status = job->grad != NULL ? moetoken_unpermute_grad(&job->grad->args, &job->options)
-                                    : family_case_call(job->family, &job->options);
+    if (job->unpermute != NULL) {
+        job->status = moetoken_unpermute(job->unpermute, &job->options);
+    } else if (job->unpermute_grad != NULL) {
+        job->status = moetoken_unpermute_grad(job->unpermute_grad, &job->options);
+    } else if (job->grad != NULL) {
+        job->status = moetoken_unpermute_grad(&job->grad->args, &job->options);
+    } else {
+        job->status = family_case_call(job->family, &job->options);
+    }
     return here == 0 ? NULL : context;
 }
 
@@ -151,12 +161,65 @@ static void the_others_take_little_stack(void **state)
     }
 }
 
+/* Residuals and biases, and more rows of a token than one call of a kernel adds. */
+static void check_ids(moetoken_type type, int64_t slots)
+{
+    struct ids_spec spec = {.tokens = 3,
+                            .slots_per_token = slots,
+                            .experts = 7,
+                            .hidden = 1100,
+                            .rows = -1,
+                            .unused_percent = 10,
+                            .repeat_experts = true,
+                            .token_type = type,
+                            .weights_type = type,
+                            .index_type = MOETOKEN_I64};
+    struct ids_case ids;
+    struct test_tensor out, rows_grad, weights_grad;
+    ids_case_make(&ids, &spec);
+    ids_output(&out, type, 2, spec.tokens, spec.hidden);
+    ids_output(&rows_grad, type, 2, ids.rows, spec.hidden);
+    ids_output(&weights_grad, type, 2, spec.tokens, slots);
+    const moetoken_unpermute_args forward = {.permuted_tokens = &ids.expert_rows.dl,
+                                             .sorted_indices = &ids.sorted.dl,
+                                             .weights = &ids.weights.dl,
+                                             .residual = &ids.residual.dl,
+                                             .residual2 = &ids.residual2.dl,
+                                             .expert_bias = &ids.bias.dl,
+                                             .expert_ids = &ids.expert_ids.dl,
+                                             .unpermuted_tokens = &out.dl};
+    const moetoken_unpermute_grad_args backward = {.unpermuted_tokens_grad = &ids.grad.dl,
+                                                   .out_index = &ids.sorted.dl,
+                                                   .permuted_tokens = &ids.expert_rows.dl,
+                                                   .weights = &ids.weights.dl,
+                                                   .expert_bias = &ids.bias.dl,
+                                                   .expert_ids = &ids.expert_ids.dl,
+                                                   .permuted_tokens_grad = &rows_grad.dl,
+                                                   .weights_grad = &weights_grad.dl};
+    check_job(&(struct job){.unpermute = &forward}, "unpermute by ids", type);
+    check_job(&(struct job){.unpermute_grad = &backward}, "unpermute_grad by ids", type);
+    tensor_free(&out);
+    tensor_free(&rows_grad);
+    tensor_free(&weights_grad);
+    ids_case_free(&ids);
+}
+
+static void expert_ids_take_little_stack(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof all_types / sizeof all_types[0]; t++) {
+        check_ids(all_types[t], 5);
+        check_ids(all_types[t], 200);
+    }
+}
+
 int main(void)
 {
     random_start("stack_test");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unpermute_grad_takes_little_stack),
         cmocka_unit_test(the_others_take_little_stack),
+        cmocka_unit_test(expert_ids_take_little_stack),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("at most %zu bytes of stack\n", most_used);
