@@ -1,7 +1,7 @@
 /* float_mode_test.c - enter and leave put back rounding and exception flags, whichever way this
  * processor has; built a second time with the way of processors that the library does not know. */
-#include "threads/float_mode.h"
 #include "support/check.h"
+#include "threads/float_mode.h"
 
 #include <fenv.h>
 
