@@ -2,7 +2,7 @@
  * the experts equally busy. */
 #include "router/arguments.h"
 #include "router/parts.h"
-#include "router/sums.h"
+#include "router/scores/sums.h"
 #include "status.h"
 
 #include "rows/formats.h"

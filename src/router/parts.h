@@ -8,7 +8,7 @@
 #define MOETOKEN_ROUTER_PARTS_H
 
 #include "router/arguments.h"
-#include "router/scores.h"
+#include "router/scores/scores.h"
 #include "tensors/workspace.h"
 
 /* The memory of one part: rows of max(E, K), those of whole numbers last. counts begins as zeros.

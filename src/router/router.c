@@ -2,7 +2,7 @@
 #include "router/arguments.h"
 #include "router/choice.h"
 #include "router/parts.h"
-#include "router/sums.h"
+#include "router/scores/sums.h"
 #include "status.h"
 
 #include "rows/formats.h"

@@ -1,7 +1,7 @@
 /* router_grad.c - moetoken_router_grad: from weights and scores back to the logits. */
 #include "router/arguments.h"
 #include "router/parts.h"
-#include "router/sums.h"
+#include "router/scores/sums.h"
 #include "status.h"
 
 #include "rows/formats.h"

@@ -1,7 +1,7 @@
 /* z_loss.c - moetoken_router_z_loss: keeps the logits small. */
 #include "router/arguments.h"
 #include "router/parts.h"
-#include "router/sums.h"
+#include "router/scores/sums.h"
 #include "status.h"
 
 #include "rows/formats.h"

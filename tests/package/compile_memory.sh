@@ -7,7 +7,7 @@ python3 - "$commands" <<'PYTHON'
 import json, os, shlex, subprocess, sys
 
 LIMIT_MB = 1024
-HEAVY = ("rows/rows_", "router/scores_")
+HEAVY = ("rows/rows_", "router/scores/scores_")
 count, most = 0, 0
 for entry in json.load(open(sys.argv[1])):
     if not any(f"/src/{name}" in entry["file"] for name in HEAVY):

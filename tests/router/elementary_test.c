@@ -1,6 +1,6 @@
 /* elementary_test.c - the library's exp and log against long double: a sample of the float32
  * numbers, or all 2^32 of them with MOETOKEN_ROUTER_EXHAUSTIVE in the environment. */
-#include "elementary.h"
+#include "router/scores/elementary.h"
 #include "support/check.h"
 #include "support/random.h"
 

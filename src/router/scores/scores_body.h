@@ -3,9 +3,9 @@
 #ifndef MOETOKEN_ROUTER_SCORES_BODY_H
 #define MOETOKEN_ROUTER_SCORES_BODY_H
 
-#include "router/elementary.h"
-#include "router/scores.h"
-#include "router/sums.h"
+#include "router/scores/elementary.h"
+#include "router/scores/scores.h"
+#include "router/scores/sums.h"
 
 #include "rows/formats.h"
 

@@ -1,5 +1,5 @@
 /* scores_scalar.c - the router's kernels, plain C, as written, on every CPU: the specification. */
-#include "router/scores_body.h"
+#include "router/scores/scores_body.h"
 
 const struct moetoken_score_kernels moetoken_scores_scalar = {
     load, store, softmax, sigmoid, sqrtsoftplus, softmax_grad,

@@ -1,9 +1,9 @@
-/* scores_avx2.c - the router's kernels, for x86-64 with AVX2. */
+/* scores_avx512.c - the router's kernels, for x86-64 with AVX-512. */
 #if defined(__x86_64__)
 
-#include "router/scores_body.h"
+#include "router/scores/scores_body.h"
 
-const struct moetoken_score_kernels moetoken_scores_avx2 = {
+const struct moetoken_score_kernels moetoken_scores_avx512 = {
     load, store, softmax, sigmoid, sqrtsoftplus, softmax_grad,
 };
 #else

@@ -225,6 +225,6 @@ def test_structs_agree_with_jaxlib(tmp_path):
         source.append(f'_Static_assert((int){their_value} == (int){our_value}, "{our_value}");')
     file = tmp_path / "layout.c"
     file.write_text("\n".join(source) + "\n")
-    includes = [jax.ffi.include_dir(), str(Path(__file__).parents[1] / "csrc")]
+    includes = [jax.ffi.include_dir(), str(Path(__file__).parents[2] / "csrc")]
     command = [compiler, "-std=c11", "-fsyntax-only", *(f"-I{path}" for path in includes), file]
     subprocess.run(command, check=True)

@@ -1,5 +1,5 @@
 /* scores_select.c - the router's kernels for the instruction set that a call may use. */
-#include "router/scores.h"
+#include "router/scores/scores.h"
 
 const struct moetoken_score_kernels *moetoken_scores_select(uint32_t isa_mask)
 {
