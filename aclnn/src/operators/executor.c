@@ -145,29 +145,37 @@ aclnnStatus executor_probs_type(const aclOpExecutor *executor, int probs, int to
                 executor->description->parameters[tokens].name);
 }
 
-static aclnnStatus copy_restore_shape(aclOpExecutor *executor, const aclIntArray *array,
-                                      aclnnStatus status)
+static aclnnStatus copy_pair(const aclIntArray *array, const char *name, int64_t pair[2],
+                             bool *given, aclnnStatus status)
 {
     if (array->size == 0)
         return ACLNN_SUCCESS;
     if (array->size != 2)
-        return fail(status, "restoreShape has %" PRIu64 " values, expected 2", array->size);
-    executor->restore_given = true;
-    executor->restore_shape[0] = array->values[0];
-    executor->restore_shape[1] = array->values[1];
+        return fail(status, "%s has %" PRIu64 " values, expected 2", name, array->size);
+    *given = true;
+    pair[0] = array->values[0];
+    pair[1] = array->values[1];
     return ACLNN_SUCCESS;
+}
+
+aclnnStatus executor_pair(const aclIntArray *array, const char *name, int64_t pair[2], bool *given,
+                          aclnnStatus status)
+{
+    if (array == NULL)
+        return ACLNN_SUCCESS;
+    if (!registry_hold(RESOURCE_INT_ARRAY, array, name))
+        return ACLNN_ERR_PARAM_INVALID;
+    status = copy_pair(array, name, pair, given, status);
+    registry_drop(array);
+    return status;
 }
 
 aclnnStatus executor_restore_shape(aclOpExecutor *executor, const aclIntArray *array,
                                    aclnnStatus status)
 {
-    if (array == NULL)
-        return ACLNN_SUCCESS;
-    if (!registry_hold(RESOURCE_INT_ARRAY, array, "restoreShape"))
-        return ACLNN_ERR_PARAM_INVALID;
-    status = copy_restore_shape(executor, array, status);
-    registry_drop(array);
-    return status;
+    struct attributes *attributes = &executor->attributes;
+    return executor_pair(array, "restoreShape", attributes->restore_shape,
+                         &attributes->restore_given, status);
 }
 
 void executor_zero_fill(aclOpExecutor *executor, int place)
@@ -186,26 +194,32 @@ bool executor_touches(const aclOpExecutor *executor, size_t place)
     return executor->operands[place].used || executor->operands[place].zero_fill;
 }
 
-static aclnnStatus status_of(const struct operator_description *description, moetoken_status status)
+aclnnStatus executor_result(const aclOpExecutor *executor, bool check_only, moetoken_status status)
 {
-    fail(0, "%s", moetoken_last_error());
-    return status_of_check(status, description->shape_status);
+    aclnnStatus shape_status = executor->description->shape_status;
+    if (status == MOETOKEN_OK)
+        return ACLNN_SUCCESS;
+    return fail(check_only ? status_of_check(status, shape_status)
+                           : status_of_run(status, shape_status),
+                "%s", moetoken_last_error());
 }
 
-/* Whether an operand that is only filled with zeros shares memory with another one. */
-static aclnnStatus check_zero_filled(const aclOpExecutor *executor, size_t place)
+/* Whether an operand that moetoken.h does not see shares memory with another one. */
+static aclnnStatus check_unseen(const aclOpExecutor *executor, size_t place)
 {
     char *first, *other;
     size_t bytes, other_bytes;
-    const struct operand *zero = &executor->operands[place];
+    const struct operand *unseen = &executor->operands[place];
+    const struct parameter *parameters = executor->description->parameters;
     aclnnStatus status = executor->description->shape_status;
-    if (operand_is_empty(zero) || zero->tensor.data == NULL)
+    if (operand_is_empty(unseen) || unseen->tensor.data == NULL)
         return ACLNN_SUCCESS;
-    if (!operand_bytes(zero, &first, &bytes))
+    if (!operand_bytes(unseen, &first, &bytes))
         return fail(status, "%s: sizes and strides do not fit in 64 bits",
                     executor_name(executor, place));
     for (size_t i = 0; i < executor->description->count; i++)
-        if (i != place && executor_touches(executor, i) &&
+        if (i != place && (parameters[i].output || parameters[place].output) &&
+            executor_touches(executor, i) &&
             operand_bytes(&executor->operands[i], &other, &other_bytes) &&
             first < other + other_bytes && other < first + bytes)
             return fail(status, "%s shares memory with %s", executor_name(executor, place),
@@ -213,26 +227,34 @@ static aclnnStatus check_zero_filled(const aclOpExecutor *executor, size_t place
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus executor_check_zero_filled(const aclOpExecutor *executor)
+aclnnStatus executor_check_unseen(const aclOpExecutor *executor)
 {
     aclnnStatus status = ACLNN_SUCCESS;
     for (size_t i = 0; i < executor->description->count && status == ACLNN_SUCCESS; i++)
-        if (executor->operands[i].zero_fill)
-            status = check_zero_filled(executor, i);
+        if (executor->operands[i].zero_fill || executor->operands[i].set_aside)
+            status = check_unseen(executor, i);
     return status;
 }
 
 aclnnStatus executor_check(const aclOpExecutor *executor)
 {
     moetoken_options options = {.flags = executor->description->flags};
-    moetoken_status status = executor->description->call(executor, &options, true);
-    if (status != MOETOKEN_OK)
-        return status_of(executor->description, status);
-    return executor_check_zero_filled(executor);
+    aclnnStatus status = executor->description->call(executor, &options, true);
+    return status == ACLNN_SUCCESS ? executor_check_unseen(executor) : status;
 }
 
-/* Whether there is nothing to write, so that no workspace is needed. */
-static bool all_outputs_empty(const aclOpExecutor *executor)
+aclnnStatus executor_need_scratch(aclOpExecutor *executor, int64_t count, size_t size)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) ||
+        __builtin_add_overflow(bytes, UINT64_C(7) + executor->scratch_bytes, &bytes))
+        return fail(executor->description->shape_status,
+                    "workspace for %" PRId64 " elements does not fit in 64 bits", count);
+    executor->scratch_bytes = bytes & ~UINT64_C(7);
+    return ACLNN_SUCCESS;
+}
+
+bool executor_outputs_empty(const aclOpExecutor *executor)
 {
     for (size_t i = 0; i < executor->description->count; i++)
         if (executor->description->parameters[i].output && executor->operands[i].handle &&
@@ -244,12 +266,17 @@ static bool all_outputs_empty(const aclOpExecutor *executor)
 static aclnnStatus find_workspace(aclOpExecutor *executor, int64_t tokens_num, int64_t slots_num)
 {
     size_t bytes;
-    if (all_outputs_empty(executor))
+    if (executor_outputs_empty(executor)) {
+        executor->scratch_bytes = 0;
         return ACLNN_SUCCESS;
+    }
     moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
     if (status != MOETOKEN_OK)
-        return status_of(executor->description, status);
-    executor->workspace_bytes = bytes;
+        return executor_result(executor, true, status);
+    if (__builtin_add_overflow(bytes, executor->scratch_bytes, &executor->workspace_bytes))
+        return fail(executor->description->shape_status,
+                    "workspace: %zu and %" PRIu64 " bytes do not fit in 64 bits", bytes,
+                    executor->scratch_bytes);
     return ACLNN_SUCCESS;
 }
 

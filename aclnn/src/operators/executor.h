@@ -1,12 +1,12 @@
 /* executor.h - one checked operator call: made by phase one, run by phase two. The operators' files
- * bring their parameter lists and rules; what all four share is here. */
+ * bring their parameter lists and rules; what all of them share is here. */
 #ifndef ACLNN_EXECUTOR_H
 #define ACLNN_EXECUTOR_H
 
 #include "operand.h"
 
 enum {
-    OPERANDS_MAX = 8
+    OPERANDS_MAX = 12
 };
 
 struct operator_description {
@@ -15,19 +15,28 @@ struct operator_description {
     size_t count;
     aclnnStatus shape_status; /* what a wrong shape gets */
     uint32_t flags;           /* of moetoken_options */
-    /* The operator of moetoken.h; with check_only its checks that need no data. */
-    moetoken_status (*call)(const aclOpExecutor *executor, const moetoken_options *options,
-                            bool check_only);
+    /* The operator, with moetoken.h; with check_only its checks that need no data. What moetoken.h
+     * answers goes through executor_result(), which makes the message too. */
+    aclnnStatus (*call)(const aclOpExecutor *executor, const moetoken_options *options,
+                        bool check_only);
+};
+
+/* What phase one is given besides tensors. Each operator sets those it has. */
+struct attributes {
+    bool drop_and_pad, restore_given, range_given;
+    int64_t restore_shape[2], range[2]; /* of a range: begin, end */
+    int64_t num_out_tokens, tokens_num, experts_num, topk;
+    int64_t active_num, capacity, drop_pad_mode, row_idx_type, count_type;
 };
 
 struct aclOpExecutor {
     const struct operator_description *description;
     bool repeatable;
-    uint64_t workspace_bytes;
+    uint64_t workspace_bytes; /* in all: first moetoken.h's, then scratch_bytes */
+    uint64_t scratch_bytes;   /* what the operator itself needs: copies of index tensors */
+    void *scratch;            /* phase two: where they are, aligned to 8 bytes */
     struct operand operands[OPERANDS_MAX];
-    bool drop_and_pad, restore_given;
-    int64_t restore_shape[2];
-    int64_t num_out_tokens, tokens_num, experts_num;
+    struct attributes attributes;
 };
 
 /* Phase one begins: required pointers, types, formats, and whether the product of MOETOKEN_SOC has
@@ -48,18 +57,33 @@ aclnnStatus executor_same_type(const aclOpExecutor *executor, int place, int lik
 aclnnStatus executor_probs_type(const aclOpExecutor *executor, int probs, int tokens,
                                 aclnnStatus status);
 
-/* Copies {T, H}. An array of size 0 is none. Other sizes: `status`. */
+/* Copies an array of two values; without one, or with one of size 0, *given stays false. Other
+ * sizes: `status`. */
+aclnnStatus executor_pair(const aclIntArray *array, const char *name, int64_t pair[2], bool *given,
+                          aclnnStatus status);
+
+/* The same for {T, H}. */
 aclnnStatus executor_restore_shape(aclOpExecutor *executor, const aclIntArray *array,
                                    aclnnStatus status);
 
 /* Makes `place` an output that is only filled with zeros. */
 void executor_zero_fill(aclOpExecutor *executor, int place);
 
-/* All checks of moetoken.h that need no data, and the next one. */
+/* For `call`: moetoken.h's status and message in aclnn's terms. */
+aclnnStatus executor_result(const aclOpExecutor *executor, bool check_only, moetoken_status status);
+
+/* Room for `count` elements of `size` bytes more in the scratch, rounded up to 8 bytes. */
+aclnnStatus executor_need_scratch(aclOpExecutor *executor, int64_t count, size_t size);
+
+/* All checks of `call` that need no data, and the next one. */
 aclnnStatus executor_check(const aclOpExecutor *executor);
 
-/* What moetoken.h checks of its outputs, for those it does not see: where they lie. */
-aclnnStatus executor_check_zero_filled(const aclOpExecutor *executor);
+/* What moetoken.h checks of its tensors, for those it does not see (zero_fill, set_aside): that
+ * they lie apart where either of two is an output. */
+aclnnStatus executor_check_unseen(const aclOpExecutor *executor);
+
+/* Whether there is nothing to write. Then no workspace is asked for. */
+bool executor_outputs_empty(const aclOpExecutor *executor);
 
 /* The name of an operand, and whether it is to be read or written at all. */
 const char *executor_name(const aclOpExecutor *executor, size_t place);

@@ -3,7 +3,6 @@
 #include "runtime/message.h"
 #include "runtime/registry.h"
 #include "runtime/stream.h"
-#include "status.h"
 
 #include <inttypes.h>
 #include <stdint.h>
@@ -84,11 +83,13 @@ static const char *unreachable(const aclOpExecutor *executor, const void *worksp
 
 static aclnnStatus check_data(const aclOpExecutor *executor)
 {
-    for (size_t i = 0; i < executor->description->count; i++)
-        if (executor->operands[i].zero_fill && !operand_is_empty(&executor->operands[i]) &&
-            executor->operands[i].tensor.data == NULL)
+    for (size_t i = 0; i < executor->description->count; i++) {
+        const struct operand *operand = &executor->operands[i];
+        if ((operand->zero_fill || operand->set_aside) && !operand_is_empty(operand) &&
+            operand->tensor.data == NULL)
             return fail(ACLNN_ERR_PARAM_NULLPTR, "%s has no data", executor_name(executor, i));
-    return executor_check_zero_filled(executor); /* addresses may have changed */
+    }
+    return executor_check_unseen(executor); /* addresses may have changed */
 }
 
 static aclnnStatus compute(const aclOpExecutor *executor, void *workspace)
@@ -97,14 +98,14 @@ static aclnnStatus compute(const aclOpExecutor *executor, void *workspace)
     moetoken_options options = {.flags = description->flags};
     if (executor->workspace_bytes > 0) {
         options.workspace = workspace;
-        options.workspace_bytes = (size_t)executor->workspace_bytes;
+        options.workspace_bytes = (size_t)(executor->workspace_bytes - executor->scratch_bytes);
     }
     aclnnStatus status = check_data(executor);
     if (status != ACLNN_SUCCESS)
         return status;
-    moetoken_status result = description->call(executor, &options, false);
-    if (result != MOETOKEN_OK)
-        return fail(status_of_run(result, description->shape_status), "%s", moetoken_last_error());
+    status = description->call(executor, &options, false);
+    if (status != ACLNN_SUCCESS)
+        return status;
     for (size_t i = 0; i < description->count; i++)
         if (executor->operands[i].zero_fill)
             operand_fill_zero(&executor->operands[i]);
@@ -170,6 +171,8 @@ static aclnnStatus check_and_run(const struct operator_description *description,
     aclnnStatus status = check_workspace(&copy, workspace, size);
     if (status != ACLNN_SUCCESS)
         return status;
+    if (copy.scratch_bytes > 0)
+        copy.scratch = (char *)workspace + (copy.workspace_bytes - copy.scratch_bytes);
     if (stream_hold(stream, "stream", &target) != ACL_SUCCESS)
         return ACLNN_ERR_RUNTIME_ERROR;
     status = run_in_turn(&copy, executor, workspace, target);

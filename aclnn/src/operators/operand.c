@@ -9,6 +9,8 @@
 const struct type_set token_types = {1u << ACL_FLOAT | 1u << ACL_FLOAT16 | 1u << ACL_BF16,
                                      "ACL_FLOAT, ACL_FLOAT16 or ACL_BF16"};
 const struct type_set index_types = {1u << ACL_INT32, "ACL_INT32"};
+const struct type_set id_types = {1u << ACL_INT32 | 1u << ACL_INT64, "ACL_INT32 or ACL_INT64"};
+const struct type_set long_types = {1u << ACL_INT64, "ACL_INT64"};
 const struct type_set map_types = {1u << ACL_BOOL | 1u << ACL_INT8, "ACL_BOOL or ACL_INT8"};
 
 const struct type_set byte_map_types = {1u << ACL_BOOL | 1u << ACL_INT8 | 1u << ACL_UINT8,
@@ -23,6 +25,8 @@ static moetoken_type moetoken_type_of(aclDataType type)
         return MOETOKEN_BF16;
     case ACL_INT32:
         return MOETOKEN_I32;
+    case ACL_INT64:
+        return MOETOKEN_I64;
     case ACL_BOOL:
         return MOETOKEN_BOOL;
     case ACL_INT8:

@@ -24,12 +24,14 @@ struct type_set {
     const char *text;
 };
 
-extern const struct type_set token_types, index_types, map_types, byte_map_types;
+extern const struct type_set token_types, index_types, id_types, long_types, map_types,
+    byte_map_types;
 
 struct operand {
     const aclTensor *handle; /* NULL: not given */
     bool used;               /* given, and the operator wants it */
     bool zero_fill;          /* not used: an output without the input it is the gradient of */
+    bool set_aside;          /* used, but moetoken.h sees something made of it instead */
     aclDataType type;
     DLTensor tensor;
     int64_t shape[OPERAND_RANK], strides[OPERAND_RANK];

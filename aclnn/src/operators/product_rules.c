@@ -47,8 +47,8 @@ aclnnStatus product_check_permute(const aclOpExecutor *executor, int64_t tokens_
 {
     if (!product_named() || tokens_num == 0 || experts_num == 0)
         return ACLNN_SUCCESS;
-    int64_t unit = executor->drop_and_pad ? experts_num : tokens_num;
-    int64_t slots = executor->num_out_tokens / unit * unit;
+    int64_t unit = executor->attributes.drop_and_pad ? experts_num : tokens_num;
+    int64_t slots = executor->attributes.num_out_tokens / unit * unit;
     aclnnStatus status = check_sort("tokens_num", tokens_num, ACLNN_ERR_PARAM_INVALID);
     if (status == ACLNN_SUCCESS)
         status = check_sort("experts_num", experts_num, ACLNN_ERR_PARAM_INVALID);
@@ -56,10 +56,11 @@ aclnnStatus product_check_permute(const aclOpExecutor *executor, int64_t tokens_
         status = fail(ACLNN_ERR_PARAM_INVALID,
                       "permuteTokensOut has %" PRId64 " rows, expected %" PRId64
                       ", numOutTokens = %" PRId64 " rounded down to a multiple of %" PRId64,
-                      rows_num, slots, executor->num_out_tokens, unit);
-    if (status != ACLNN_SUCCESS || executor->drop_and_pad)
+                      rows_num, slots, executor->attributes.num_out_tokens, unit);
+    if (status != ACLNN_SUCCESS || executor->attributes.drop_and_pad)
         return status;
-    status = product_check_topk("numOutTokens / T", executor->num_out_tokens, tokens_num);
+    status =
+        product_check_topk("numOutTokens / T", executor->attributes.num_out_tokens, tokens_num);
     return status == ACLNN_SUCCESS
                ? check_sort("topK_num * tokens_num", slots, ACLNN_ERR_INNER_NULLPTR)
                : status;

@@ -1,7 +1,7 @@
 /* unpermute.c - aclnnMoeTokenUnpermuteWithRoutingMap over moetoken_unpermute. */
-#include "../../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
-#include "executor.h"
-#include "product_rules.h"
+#include "../../../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
+#include "operators/executor.h"
+#include "operators/product_rules.h"
 #include "runtime/message.h"
 
 enum {
@@ -26,22 +26,24 @@ static const struct parameter parameters[] = {
     [PERMUTED_PROBS] = {"permuteProbs", &token_types, true, false},
 };
 
-static moetoken_status call(const aclOpExecutor *executor, const moetoken_options *options,
-                            bool check_only)
+static aclnnStatus call(const aclOpExecutor *executor, const moetoken_options *options,
+                        bool check_only)
 {
     moetoken_unpermute_args args = {.permuted_tokens = executor_tensor(executor, PERMUTED),
                                     .sorted_indices = executor_tensor(executor, SORTED_INDICES),
                                     .routing_map = executor_tensor(executor, ROUTING_MAP),
                                     .probs = executor_tensor(executor, PROBS),
-                                    .restore_shape =
-                                        executor->restore_given ? executor->restore_shape : NULL,
-                                    .drop_and_pad = executor->drop_and_pad,
+                                    .restore_shape = executor->attributes.restore_given
+                                                         ? executor->attributes.restore_shape
+                                                         : NULL,
+                                    .drop_and_pad = executor->attributes.drop_and_pad,
                                     .unpermuted_tokens = executor_tensor(executor, TOKENS),
                                     .out_index = executor_tensor(executor, OUT_INDEX),
                                     .permute_token_id = executor_tensor(executor, TOKEN_ID),
                                     .permuted_probs = executor_tensor(executor, PERMUTED_PROBS)};
-    return check_only ? moetoken_unpermute_check(&args, options)
-                      : moetoken_unpermute(&args, options);
+    return executor_result(executor, check_only,
+                           check_only ? moetoken_unpermute_check(&args, options)
+                                      : moetoken_unpermute(&args, options));
 }
 
 static const struct operator_description description = {
@@ -78,7 +80,7 @@ static aclnnStatus check_restore_shape(aclOpExecutor *executor, const aclIntArra
                     "{T, H} without probs");
     aclnnStatus status = executor_restore_shape(
         executor, restore_shape, probs_given ? ACLNN_ERR_PARAM_INVALID : ACLNN_ERR_INNER_NULLPTR);
-    if (status == ACLNN_SUCCESS && !probs_given && !executor->restore_given)
+    if (status == ACLNN_SUCCESS && !probs_given && !executor->attributes.restore_given)
         status = fail(ACLNN_ERR_INNER_NULLPTR,
                       "restoreShape is empty, expected {T, H} when probsOptional is NULL");
     return status;
@@ -91,7 +93,7 @@ static aclnnStatus check(aclOpExecutor *executor, const aclIntArray *restore_sha
         status = check_restore_shape(executor, restore_shape);
     if (status == ACLNN_SUCCESS)
         status = executor_check(executor);
-    if (status == ACLNN_SUCCESS && !executor->drop_and_pad)
+    if (status == ACLNN_SUCCESS && !executor->attributes.drop_and_pad)
         status = product_check_topk("R / T", executor->operands[PERMUTED].shape[0],
                                     executor->operands[TOKENS].shape[0]);
     return status;
@@ -118,7 +120,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     aclnnStatus status = executor_open(&description, tensors, workspaceSize, executor, &opened);
     if (status != ACLNN_SUCCESS)
         return status;
-    opened->drop_and_pad = paddedMode;
+    opened->attributes.drop_and_pad = paddedMode;
     status = check(opened, restoreShapeOptional);
     return executor_finish(opened, status, opened->operands[TOKENS].shape[0],
                            opened->operands[SORTED_INDICES].shape[0], workspaceSize, executor);

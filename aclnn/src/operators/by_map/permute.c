@@ -1,7 +1,7 @@
 /* permute.c - aclnnMoeTokenPermuteWithRoutingMap over moetoken_permute. */
-#include "../../include/aclnnop/aclnn_moe_token_permute_with_routing_map.h"
-#include "executor.h"
-#include "product_rules.h"
+#include "../../../include/aclnnop/aclnn_moe_token_permute_with_routing_map.h"
+#include "operators/executor.h"
+#include "operators/product_rules.h"
 #include "runtime/message.h"
 
 #include <inttypes.h>
@@ -24,18 +24,20 @@ static const struct parameter parameters[] = {
     [SORTED_INDICES] = {"sortedIndicesOut", &index_types, true, true},
 };
 
-static moetoken_status call(const aclOpExecutor *executor, const moetoken_options *options,
-                            bool check_only)
+static aclnnStatus call(const aclOpExecutor *executor, const moetoken_options *options,
+                        bool check_only)
 {
     moetoken_permute_args args = {.tokens = executor_tensor(executor, TOKENS),
                                   .routing_map = executor_tensor(executor, ROUTING_MAP),
                                   .probs = executor_tensor(executor, PROBS),
-                                  .num_out_tokens = executor->num_out_tokens,
-                                  .drop_and_pad = executor->drop_and_pad,
+                                  .num_out_tokens = executor->attributes.num_out_tokens,
+                                  .drop_and_pad = executor->attributes.drop_and_pad,
                                   .permuted_tokens = executor_tensor(executor, PERMUTED),
                                   .permuted_probs = executor_tensor(executor, PERMUTED_PROBS),
                                   .sorted_indices = executor_tensor(executor, SORTED_INDICES)};
-    return check_only ? moetoken_permute_check(&args, options) : moetoken_permute(&args, options);
+    return executor_result(executor, check_only,
+                           check_only ? moetoken_permute_check(&args, options)
+                                      : moetoken_permute(&args, options));
 }
 
 static const struct operator_description description = {
@@ -67,11 +69,11 @@ static aclnnStatus check_num_out_tokens(const aclOpExecutor *executor)
     const struct operand *map = &executor->operands[ROUTING_MAP];
     int64_t pairs = 0;
     if (map->tensor.ndim != 2 || __builtin_mul_overflow(map->shape[0], map->shape[1], &pairs) ||
-        executor->num_out_tokens <= pairs)
+        executor->attributes.num_out_tokens <= pairs)
         return ACLNN_SUCCESS;
     return fail(ACLNN_ERR_PARAM_INVALID,
                 "num_out_tokens = %" PRId64 " is above T * E = %" PRId64 " * %" PRId64,
-                executor->num_out_tokens, map->shape[0], map->shape[1]);
+                executor->attributes.num_out_tokens, map->shape[0], map->shape[1]);
 }
 
 static aclnnStatus check(aclOpExecutor *executor)
@@ -106,8 +108,8 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
     aclnnStatus status = executor_open(&description, tensors, workspaceSize, executor, &opened);
     if (status != ACLNN_SUCCESS)
         return status;
-    opened->drop_and_pad = dropAndPad;
-    opened->num_out_tokens = numOutTokens;
+    opened->attributes.drop_and_pad = dropAndPad;
+    opened->attributes.num_out_tokens = numOutTokens;
     status = check(opened);
     return executor_finish(opened, status, opened->operands[TOKENS].shape[0], numOutTokens,
                            workspaceSize, executor);

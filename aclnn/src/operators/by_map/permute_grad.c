@@ -1,7 +1,7 @@
 /* permute_grad.c - aclnnMoeTokenPermuteWithRoutingMapGrad over moetoken_permute_grad. */
-#include "../../include/aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
-#include "executor.h"
-#include "product_rules.h"
+#include "../../../include/aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
+#include "operators/executor.h"
+#include "operators/product_rules.h"
 #include "runtime/message.h"
 
 enum {
@@ -22,21 +22,22 @@ static const struct parameter parameters[] = {
     [PROBS_GRAD] = {"probsGradOutOptional", &token_types, true, false},
 };
 
-static moetoken_status call(const aclOpExecutor *executor, const moetoken_options *options,
-                            bool check_only)
+static aclnnStatus call(const aclOpExecutor *executor, const moetoken_options *options,
+                        bool check_only)
 {
     moetoken_permute_grad_args args = {
         .permuted_tokens_grad = executor_tensor(executor, PERMUTED_GRAD),
         .permuted_probs_grad = executor_tensor(executor, PERMUTED_PROBS_GRAD),
         .sorted_indices = executor_tensor(executor, SORTED_INDICES),
         .routing_map = executor_tensor(executor, ROUTING_MAP),
-        .tokens_num = executor->tokens_num,
-        .experts_num = executor->experts_num,
-        .drop_and_pad = executor->drop_and_pad,
+        .tokens_num = executor->attributes.tokens_num,
+        .experts_num = executor->attributes.experts_num,
+        .drop_and_pad = executor->attributes.drop_and_pad,
         .tokens_grad = executor_tensor(executor, TOKENS_GRAD),
         .probs_grad = executor_tensor(executor, PROBS_GRAD)};
-    return check_only ? moetoken_permute_grad_check(&args, options)
-                      : moetoken_permute_grad(&args, options);
+    return executor_result(executor, check_only,
+                           check_only ? moetoken_permute_grad_check(&args, options)
+                                      : moetoken_permute_grad(&args, options));
 }
 
 static const struct operator_description description = {
@@ -67,16 +68,16 @@ static aclnnStatus check_probs(aclOpExecutor *executor)
 
 static aclnnStatus check(aclOpExecutor *executor)
 {
-    aclnnStatus status = product_check_positive("numExperts", executor->experts_num);
+    aclnnStatus status = product_check_positive("numExperts", executor->attributes.experts_num);
     if (status == ACLNN_SUCCESS)
-        status = product_check_positive("tokensNum", executor->tokens_num);
+        status = product_check_positive("tokensNum", executor->attributes.tokens_num);
     if (status == ACLNN_SUCCESS)
         status = check_probs(executor);
     if (status == ACLNN_SUCCESS)
         status = executor_check(executor);
-    if (status == ACLNN_SUCCESS && !executor->drop_and_pad)
+    if (status == ACLNN_SUCCESS && !executor->attributes.drop_and_pad)
         status = product_check_topk("R / T", executor->operands[PERMUTED_GRAD].shape[0],
-                                    executor->tokens_num);
+                                    executor->attributes.tokens_num);
     return status;
 }
 
@@ -98,9 +99,9 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     aclnnStatus status = executor_open(&description, tensors, workspaceSize, executor, &opened);
     if (status != ACLNN_SUCCESS)
         return status;
-    opened->drop_and_pad = dropAndPad;
-    opened->experts_num = numExperts;
-    opened->tokens_num = tokensNum;
+    opened->attributes.drop_and_pad = dropAndPad;
+    opened->attributes.experts_num = numExperts;
+    opened->attributes.tokens_num = tokensNum;
     status = check(opened);
     return executor_finish(opened, status, tokensNum, opened->operands[SORTED_INDICES].shape[0],
                            workspaceSize, executor);

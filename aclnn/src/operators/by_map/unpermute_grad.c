@@ -1,7 +1,7 @@
 /* unpermute_grad.c - aclnnMoeTokenUnpermuteWithRoutingMapGrad over moetoken_unpermute_grad: the
  * rules CANN has for its tensors, and the products' limits. */
-#include "../../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
-#include "executor.h"
+#include "../../../include/aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
+#include "operators/executor.h"
 #include "products/limits.h"
 #include "runtime/message.h"
 
@@ -30,8 +30,8 @@ static const struct parameter parameters[] = {
     [PROBS_GRAD] = {"probsGradOutOptional", &token_types, true, false},
 };
 
-static moetoken_status call(const aclOpExecutor *executor, const moetoken_options *options,
-                            bool check_only)
+static aclnnStatus call(const aclOpExecutor *executor, const moetoken_options *options,
+                        bool check_only)
 {
     moetoken_unpermute_grad_args args = {
         .unpermuted_tokens_grad = executor_tensor(executor, TOKENS_GRAD),
@@ -40,12 +40,14 @@ static moetoken_status call(const aclOpExecutor *executor, const moetoken_option
         .routing_map = executor_tensor(executor, ROUTING_MAP),
         .permuted_tokens = executor_tensor(executor, PERMUTED),
         .probs = executor_tensor(executor, PROBS),
-        .restore_shape = executor->restore_given ? executor->restore_shape : NULL,
-        .drop_and_pad = executor->drop_and_pad,
+        .restore_shape =
+            executor->attributes.restore_given ? executor->attributes.restore_shape : NULL,
+        .drop_and_pad = executor->attributes.drop_and_pad,
         .permuted_tokens_grad = executor_tensor(executor, PERMUTED_GRAD),
         .probs_grad = executor_tensor(executor, PROBS_GRAD)};
-    return check_only ? moetoken_unpermute_grad_check(&args, options)
-                      : moetoken_unpermute_grad(&args, options);
+    return executor_result(executor, check_only,
+                           check_only ? moetoken_unpermute_grad_check(&args, options)
+                                      : moetoken_unpermute_grad(&args, options));
 }
 
 static const struct operator_description description = {
@@ -84,7 +86,7 @@ static aclnnStatus set_aside_token_id(aclOpExecutor *executor)
 {
     struct operand *token_id = &executor->operands[TOKEN_ID];
     const struct operand *out_index = &executor->operands[OUT_INDEX];
-    if (executor->drop_and_pad)
+    if (executor->attributes.drop_and_pad)
         return ACLNN_SUCCESS;
     if (token_id->tensor.ndim != 1 || out_index->tensor.ndim != 1 ||
         token_id->shape[0] != out_index->shape[0])
@@ -102,7 +104,7 @@ static aclnnStatus check_limits(const aclOpExecutor *executor)
     char reason[512];
     if (!operands[PROBS].used)
         return ACLNN_SUCCESS;
-    struct limits_call limited = {.drop_and_pad = executor->drop_and_pad,
+    struct limits_call limited = {.drop_and_pad = executor->attributes.drop_and_pad,
                                   .tokens_num = operands[TOKENS_GRAD].shape[0],
                                   .hidden_size = operands[TOKENS_GRAD].shape[1],
                                   .experts_num = operands[PROBS].shape[1],
@@ -155,7 +157,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
     aclnnStatus status = executor_open(&description, tensors, workspaceSize, executor, &opened);
     if (status != ACLNN_SUCCESS)
         return status;
-    opened->drop_and_pad = dropAndPad;
+    opened->attributes.drop_and_pad = dropAndPad;
     status = check(opened, restoreShapeOptional);
     return executor_finish(opened, status, opened->operands[TOKENS_GRAD].shape[0],
                            opened->operands[OUT_INDEX].shape[0], workspaceSize, executor);
