@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Before the message: the function it comes from. */
 static aclnnStatus named(const struct operator_description *description, aclnnStatus status)
@@ -55,14 +56,15 @@ static aclnnStatus check_types(const struct operator_description *description,
     return status;
 }
 
-static aclnnStatus check_product(void)
+static aclnnStatus check_product(const struct operator_description *description)
 {
     const char *name = getenv("MOETOKEN_SOC");
     const struct product *product = limits_find_product(name);
     if (product == NULL)
         return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "MOETOKEN_SOC = %s is none of %s", name,
                     LIMITS_PRODUCT_NAMES);
-    if (!product->has_operators)
+    const char *absent_from = description->absent_from;
+    if (!product->has_operators || (absent_from && strcmp(product->name, absent_from) == 0))
         return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR,
                     "MOETOKEN_SOC = %s (%s) does not have this operator", product->name,
                     product->sold_as);
@@ -89,7 +91,7 @@ static aclnnStatus open_held(const struct operator_description *description,
 {
     aclnnStatus status = check_types(description, tensors);
     if (status == ACLNN_SUCCESS)
-        status = check_product();
+        status = check_product(description);
     if (status == ACLNN_SUCCESS)
         status = create(description, tensors, opened);
     return status;
@@ -176,6 +178,13 @@ aclnnStatus executor_restore_shape(aclOpExecutor *executor, const aclIntArray *a
     struct attributes *attributes = &executor->attributes;
     return executor_pair(array, "restoreShape", attributes->restore_shape,
                          &attributes->restore_given, status);
+}
+
+void executor_drop_vacant(aclOpExecutor *executor, int place)
+{
+    struct operand *operand = &executor->operands[place];
+    if (operand->tensor.ndim == 1 && operand->shape[0] == 0)
+        operand->used = false;
 }
 
 void executor_zero_fill(aclOpExecutor *executor, int place)

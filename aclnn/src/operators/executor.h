@@ -15,6 +15,7 @@ struct operator_description {
     size_t count;
     aclnnStatus shape_status; /* what a wrong shape gets */
     uint32_t flags;           /* of moetoken_options */
+    const char *absent_from;  /* a product that has others of the operators, but not this one */
     /* The operator, with moetoken.h; with check_only its checks that need no data. What moetoken.h
      * answers goes through executor_result(), which makes the message too. */
     aclnnStatus (*call)(const aclOpExecutor *executor, const moetoken_options *options,
@@ -65,6 +66,9 @@ aclnnStatus executor_pair(const aclIntArray *array, const char *name, int64_t pa
 /* The same for {T, H}. */
 aclnnStatus executor_restore_shape(aclOpExecutor *executor, const aclIntArray *array,
                                    aclnnStatus status);
+
+/* An optional operand of shape [0] is none: programs pass that for what they do not have. */
+void executor_drop_vacant(aclOpExecutor *executor, int place);
 
 /* Makes `place` an output that is only filled with zeros. */
 void executor_zero_fill(aclOpExecutor *executor, int place);

@@ -57,6 +57,38 @@ void operand_own_arrays(struct operand *operand)
     operand->tensor.strides = operand->strides;
 }
 
+void operand_as_column(struct operand *operand)
+{
+    if (operand->tensor.ndim != 1)
+        return;
+    operand->tensor.ndim = 2;
+    operand->shape[1] = 1;
+    operand->strides[1] = 1;
+}
+
+bool operand_flatten_rows(struct operand *operand)
+{
+    const bool empty = operand_is_empty(operand);
+    int64_t length = 1, stride = 1, reach;
+    for (int axis = operand->tensor.ndim - 1; axis > 0; axis--) { /* the innermost first */
+        int64_t size = operand->shape[axis];
+        if (length == 1)
+            stride = operand->strides[axis];
+        else if (size > 1 && !empty &&
+                 (__builtin_mul_overflow(length, stride, &reach) ||
+                  operand->strides[axis] != reach))
+            return false;
+        if (__builtin_mul_overflow(length, size, &length))
+            return false;
+    }
+    if (operand->tensor.ndim > 2) {
+        operand->tensor.ndim = 2;
+        operand->shape[1] = length;
+        operand->strides[1] = stride;
+    }
+    return true;
+}
+
 aclnnStatus operand_check(const aclTensor *tensor, const struct parameter *parameter)
 {
     int type = (int)tensor->type;

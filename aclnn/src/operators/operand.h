@@ -43,6 +43,12 @@ void operand_set(struct operand *operand, const aclTensor *tensor);
 /* After a copy of the struct: its tensor means the copy's own arrays. */
 void operand_own_arrays(struct operand *operand);
 
+/* [T] as [T,1]. Other ranks stay. */
+void operand_as_column(struct operand *operand);
+
+/* [T,a,b,...] as [T,a*b*...]; false when one stride cannot go through all of them. */
+bool operand_flatten_rows(struct operand *operand);
+
 /* Type, format and offset. ACLNN_SUCCESS or ACLNN_ERR_PARAM_INVALID. */
 aclnnStatus operand_check(const aclTensor *tensor, const struct parameter *parameter);
 
