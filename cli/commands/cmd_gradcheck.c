@@ -187,7 +187,8 @@ const struct command command_gradcheck = {
         "With CASE its routing and values are taken, as float64. Without, all modes are gone\n"
         "through, with a small shape (11 tokens, 6 experts) or that of --model: dropless, holes,\n"
         "padded with fill slots, masked, without probs, probs of 0 and negative ones, experts\n"
-        "and tokens with nothing.",
+        "and tokens with nothing; and by expert ids, with residuals and biases, a range of\n"
+        "experts and a capacity.",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
     .operands_most = CASE_FILES_MOST,

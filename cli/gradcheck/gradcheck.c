@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comparison.h"
 #include "values/random_values.h"
 
 enum {
@@ -21,15 +22,25 @@ static double *new_doubles(int64_t count)
     return calloc((size_t)count + 1, sizeof(double));
 }
 
+int64_t problem_weights(const struct gradient_problem *problem)
+{
+    return problem->by_ids ? problem->slots : problem->tokens * problem->experts;
+}
+
 bool allocate_problem(struct gradient_problem *problem, char *error)
 {
     problem->x = new_doubles(problem->rows * problem->hidden);
     problem->token = new_doubles(problem->tokens * problem->hidden);
-    problem->probs = new_doubles(problem->tokens * problem->experts);
+    problem->probs = new_doubles(problem_weights(problem));
+    problem->ids = calloc((size_t)problem->slots + 1, sizeof *problem->ids);
+    problem->residual = new_doubles(problem->tokens * problem->hidden);
+    problem->residual2 = new_doubles(problem->tokens * problem->hidden);
+    problem->bias = new_doubles(problem->experts * problem->hidden);
     problem->map = calloc((size_t)(problem->tokens * problem->experts) + 1, 1);
     problem->sorted = calloc((size_t)problem->slots + 1, sizeof *problem->sorted);
     if (problem->x != NULL && problem->token != NULL && problem->probs != NULL &&
-        problem->map != NULL && problem->sorted != NULL)
+        problem->map != NULL && problem->sorted != NULL && problem->ids != NULL &&
+        problem->residual != NULL && problem->residual2 != NULL && problem->bias != NULL)
         return true;
     snprintf(error, TENSOR_FILE_ERROR_SIZE, "no memory for the tensors in float64");
     return false;
@@ -42,43 +53,25 @@ void free_problem(struct gradient_problem *problem)
     free(problem->probs);
     free(problem->map);
     free(problem->sorted);
+    free(problem->ids);
+    free(problem->residual);
+    free(problem->residual2);
+    free(problem->bias);
 }
 
 /* ---- one forward operator with its gradients ------------------------------------------------- */
-
-/* Inputs are the problem's own arrays; `tokens` and `probs` name the variables. */
-struct comparison {
-    struct gradient_problem *problem;
-    moetoken_options options;
-    double *tokens_variable, *probs_variable;
-    int64_t tokens_count, probs_count;
-    double *tokens_gradient, *probs_gradient; /* of the same sizes */
-    int64_t output_count[2];                  /* outputs of the forward operator, 0: none */
-    double *output[2], *output_plus[2], *cotangent[2];
-    int64_t *out_index, *token_id;
-    bool (*forward)(struct comparison *comparison);
-    bool (*backward)(struct comparison *comparison);
-};
-
-static DLTensor matrix(void *data, moetoken_type type, int64_t *shape, int64_t first,
-                       int64_t second)
-{
-    shape[0] = first;
-    shape[1] = second;
-    return moetoken_tensor(data, type, second < 0 ? 1 : 2, shape);
-}
 
 static bool unpermute_forward(struct comparison *c)
 {
     struct gradient_problem *p = c->problem;
     int64_t shapes[7][2];
-    DLTensor x = matrix(p->x, MOETOKEN_F64, shapes[0], p->rows, p->hidden);
-    DLTensor sorted = matrix(p->sorted, MOETOKEN_I64, shapes[1], p->slots, -1);
-    DLTensor map = matrix(p->map, MOETOKEN_U8, shapes[2], p->tokens, p->experts);
-    DLTensor probs = matrix(p->probs, MOETOKEN_F64, shapes[3], p->tokens, p->experts);
-    DLTensor y = matrix(c->output[0], MOETOKEN_F64, shapes[4], p->tokens, p->hidden);
-    DLTensor out_index = matrix(c->out_index, MOETOKEN_I64, shapes[5], p->slots, -1);
-    DLTensor token_id = matrix(c->token_id, MOETOKEN_I64, shapes[6], p->slots, -1);
+    DLTensor x = comparison_matrix(p->x, MOETOKEN_F64, shapes[0], p->rows, p->hidden);
+    DLTensor sorted = comparison_matrix(p->sorted, MOETOKEN_I64, shapes[1], p->slots, -1);
+    DLTensor map = comparison_matrix(p->map, MOETOKEN_U8, shapes[2], p->tokens, p->experts);
+    DLTensor probs = comparison_matrix(p->probs, MOETOKEN_F64, shapes[3], p->tokens, p->experts);
+    DLTensor y = comparison_matrix(c->output[0], MOETOKEN_F64, shapes[4], p->tokens, p->hidden);
+    DLTensor out_index = comparison_matrix(c->out_index, MOETOKEN_I64, shapes[5], p->slots, -1);
+    DLTensor token_id = comparison_matrix(c->token_id, MOETOKEN_I64, shapes[6], p->slots, -1);
     moetoken_unpermute_args args = {.permuted_tokens = &x,
                                     .sorted_indices = &sorted,
                                     .routing_map = &map,
@@ -94,14 +87,16 @@ static bool unpermute_backward(struct comparison *c)
 {
     struct gradient_problem *p = c->problem;
     int64_t shapes[8][2];
-    DLTensor g = matrix(c->cotangent[0], MOETOKEN_F64, shapes[0], p->tokens, p->hidden);
-    DLTensor out_index = matrix(c->out_index, MOETOKEN_I64, shapes[1], p->slots, -1);
-    DLTensor token_id = matrix(c->token_id, MOETOKEN_I64, shapes[2], p->slots, -1);
-    DLTensor map = matrix(p->map, MOETOKEN_U8, shapes[3], p->tokens, p->experts);
-    DLTensor x = matrix(p->x, MOETOKEN_F64, shapes[4], p->rows, p->hidden);
-    DLTensor probs = matrix(p->probs, MOETOKEN_F64, shapes[5], p->tokens, p->experts);
-    DLTensor dx = matrix(c->tokens_gradient, MOETOKEN_F64, shapes[6], p->rows, p->hidden);
-    DLTensor dp = matrix(c->probs_gradient, MOETOKEN_F64, shapes[7], p->tokens, p->experts);
+    DLTensor g = comparison_matrix(c->cotangent[0], MOETOKEN_F64, shapes[0], p->tokens, p->hidden);
+    DLTensor out_index = comparison_matrix(c->out_index, MOETOKEN_I64, shapes[1], p->slots, -1);
+    DLTensor token_id = comparison_matrix(c->token_id, MOETOKEN_I64, shapes[2], p->slots, -1);
+    DLTensor map = comparison_matrix(p->map, MOETOKEN_U8, shapes[3], p->tokens, p->experts);
+    DLTensor x = comparison_matrix(p->x, MOETOKEN_F64, shapes[4], p->rows, p->hidden);
+    DLTensor probs = comparison_matrix(p->probs, MOETOKEN_F64, shapes[5], p->tokens, p->experts);
+    DLTensor dx =
+        comparison_matrix(c->tokens_gradient, MOETOKEN_F64, shapes[6], p->rows, p->hidden);
+    DLTensor dp =
+        comparison_matrix(c->probs_gradient, MOETOKEN_F64, shapes[7], p->tokens, p->experts);
     moetoken_unpermute_grad_args args = {.unpermuted_tokens_grad = &g,
                                          .out_index = &out_index,
                                          .permute_token_id = &token_id,
@@ -118,12 +113,12 @@ static bool permute_forward(struct comparison *c)
 {
     struct gradient_problem *p = c->problem;
     int64_t shapes[6][2];
-    DLTensor tokens = matrix(p->token, MOETOKEN_F64, shapes[0], p->tokens, p->hidden);
-    DLTensor map = matrix(p->map, MOETOKEN_U8, shapes[1], p->tokens, p->experts);
-    DLTensor probs = matrix(p->probs, MOETOKEN_F64, shapes[2], p->tokens, p->experts);
-    DLTensor rows = matrix(c->output[0], MOETOKEN_F64, shapes[3], p->rows, p->hidden);
-    DLTensor row_probs = matrix(c->output[1], MOETOKEN_F64, shapes[4], p->rows, -1);
-    DLTensor sorted = matrix(c->out_index, MOETOKEN_I64, shapes[5], p->slots, -1);
+    DLTensor tokens = comparison_matrix(p->token, MOETOKEN_F64, shapes[0], p->tokens, p->hidden);
+    DLTensor map = comparison_matrix(p->map, MOETOKEN_U8, shapes[1], p->tokens, p->experts);
+    DLTensor probs = comparison_matrix(p->probs, MOETOKEN_F64, shapes[2], p->tokens, p->experts);
+    DLTensor rows = comparison_matrix(c->output[0], MOETOKEN_F64, shapes[3], p->rows, p->hidden);
+    DLTensor row_probs = comparison_matrix(c->output[1], MOETOKEN_F64, shapes[4], p->rows, -1);
+    DLTensor sorted = comparison_matrix(c->out_index, MOETOKEN_I64, shapes[5], p->slots, -1);
     moetoken_permute_args args = {.tokens = &tokens,
                                   .routing_map = &map,
                                   .probs = p->with_probs ? &probs : NULL,
@@ -139,12 +134,14 @@ static bool permute_backward(struct comparison *c)
 {
     struct gradient_problem *p = c->problem;
     int64_t shapes[6][2];
-    DLTensor rows = matrix(c->cotangent[0], MOETOKEN_F64, shapes[0], p->rows, p->hidden);
-    DLTensor row_probs = matrix(c->cotangent[1], MOETOKEN_F64, shapes[1], p->rows, -1);
-    DLTensor sorted = matrix(c->out_index, MOETOKEN_I64, shapes[2], p->slots, -1);
-    DLTensor map = matrix(p->map, MOETOKEN_U8, shapes[3], p->tokens, p->experts);
-    DLTensor dt = matrix(c->tokens_gradient, MOETOKEN_F64, shapes[4], p->tokens, p->hidden);
-    DLTensor dp = matrix(c->probs_gradient, MOETOKEN_F64, shapes[5], p->tokens, p->experts);
+    DLTensor rows = comparison_matrix(c->cotangent[0], MOETOKEN_F64, shapes[0], p->rows, p->hidden);
+    DLTensor row_probs = comparison_matrix(c->cotangent[1], MOETOKEN_F64, shapes[1], p->rows, -1);
+    DLTensor sorted = comparison_matrix(c->out_index, MOETOKEN_I64, shapes[2], p->slots, -1);
+    DLTensor map = comparison_matrix(p->map, MOETOKEN_U8, shapes[3], p->tokens, p->experts);
+    DLTensor dt =
+        comparison_matrix(c->tokens_gradient, MOETOKEN_F64, shapes[4], p->tokens, p->hidden);
+    DLTensor dp =
+        comparison_matrix(c->probs_gradient, MOETOKEN_F64, shapes[5], p->tokens, p->experts);
     moetoken_permute_grad_args args = {.permuted_tokens_grad = &rows,
                                        .permuted_probs_grad = p->with_probs ? &row_probs : NULL,
                                        .sorted_indices = &sorted,
@@ -268,6 +265,18 @@ static void free_comparison(struct comparison *c)
     free(c->token_id);
 }
 
+/* The gradient of a residual is that of the sum itself. */
+static bool compare_residuals(struct comparison *c, struct gradient_result *results, int *count)
+{
+    struct gradient_problem *p = c->problem;
+    const int64_t elements = p->tokens * p->hidden;
+    results[*count] = (struct gradient_result){"unpermute", "residual", 0, 0};
+    results[*count + 1] = (struct gradient_result){"unpermute", "residual2", 0, 0};
+    *count += 2;
+    return compare(c, p->residual, c->cotangent[0], elements, &results[*count - 2]) &&
+           compare(c, p->residual2, c->cotangent[0], elements, &results[*count - 1]);
+}
+
 static bool run_comparison(struct comparison *c, struct gradient_result *results, int *count)
 {
     fill(c->cotangent[0], c->output_count[0], c->problem->seed, STREAM_TOKENS_COTANGENT);
@@ -276,10 +285,12 @@ static bool run_comparison(struct comparison *c, struct gradient_result *results
     if (!c->forward(c) || !c->backward(c) ||
         !compare(c, c->tokens_variable, c->tokens_gradient, c->tokens_count, &results[0]))
         return false;
-    if (!c->problem->with_probs)
-        return true;
-    *count = 2;
-    return compare(c, c->probs_variable, c->probs_gradient, c->probs_count, &results[1]);
+    if (c->problem->with_probs) {
+        *count = 2;
+        if (!compare(c, c->probs_variable, c->probs_gradient, c->probs_count, &results[1]))
+            return false;
+    }
+    return !c->with_residuals || compare_residuals(c, results, count);
 }
 
 static bool finish(struct comparison *c, struct gradient_result *results, int *count, char *error)
@@ -302,13 +313,15 @@ bool check_unpermute_gradients(struct gradient_problem *problem, struct gradient
         .tokens_variable = problem->x,
         .tokens_count = problem->rows * problem->hidden,
         .probs_variable = problem->probs,
-        .probs_count = problem->tokens * problem->experts,
+        .probs_count = problem_weights(problem),
         .output_count = {problem->tokens * problem->hidden, 0},
-        .forward = unpermute_forward,
-        .backward = unpermute_backward,
+        .with_residuals = problem->with_residuals,
+        .forward = problem->by_ids ? unpermute_forward_by_ids : unpermute_forward,
+        .backward = problem->by_ids ? unpermute_backward_by_ids : unpermute_backward,
     };
     results[0] = (struct gradient_result){"unpermute", "permuted_tokens_grad", 0, 0};
-    results[1] = (struct gradient_result){"unpermute", "probs_grad", 0, 0};
+    results[1] = (struct gradient_result){"unpermute",
+                                          problem->by_ids ? "weights_grad" : "probs_grad", 0, 0};
     return finish(&comparison, results, count, error);
 }
 
@@ -320,12 +333,13 @@ bool check_permute_gradients(struct gradient_problem *problem, struct gradient_r
         .tokens_variable = problem->token,
         .tokens_count = problem->tokens * problem->hidden,
         .probs_variable = problem->probs,
-        .probs_count = problem->tokens * problem->experts,
+        .probs_count = problem_weights(problem),
         .output_count = {problem->rows * problem->hidden, problem->with_probs ? problem->rows : 0},
-        .forward = permute_forward,
-        .backward = permute_backward,
+        .forward = problem->by_ids ? permute_forward_by_ids : permute_forward,
+        .backward = problem->by_ids ? permute_backward_by_ids : permute_backward,
     };
     results[0] = (struct gradient_result){"permute", "tokens_grad", 0, 0};
-    results[1] = (struct gradient_result){"permute", "probs_grad", 0, 0};
+    results[1] =
+        (struct gradient_result){"permute", problem->by_ids ? "weights_grad" : "probs_grad", 0, 0};
     return finish(&comparison, results, count, error);
 }

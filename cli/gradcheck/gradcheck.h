@@ -23,6 +23,12 @@ struct gradient_problem {
     double *probs;   /* [T,E] */
     uint8_t *map;    /* [T,E] */
     int64_t *sorted; /* [N] sorted_indices */
+
+    /* By expert ids: probs is then weights [T,K], K = N / T, and map is not used. */
+    bool by_ids, with_residuals, with_bias;
+    int64_t expert_begin, expert_end, capacity;
+    int64_t *ids;                        /* [T,K] */
+    double *residual, *residual2, *bias; /* [T,H], [T,H], [E,H] */
     uint64_t seed;
     int64_t samples; /* elements of each input to look at; 0: all */
 };
@@ -32,7 +38,7 @@ struct gradient_result {
     int64_t checked;
     double worst; /* |difference - gradient| / max(both, a thousandth of the largest gradient) */
 };
-#define GRADIENT_RESULTS 2 /* of each operator: for tokens, for probs */
+#define GRADIENT_RESULTS 4 /* of each operator: for tokens, for probs, for two residuals */
 
 /* Fill results[0..*count). false with a reason in `error`. */
 bool check_unpermute_gradients(struct gradient_problem *problem, struct gradient_result *results,
@@ -49,6 +55,9 @@ struct gradient_mode {
     bool mismatch;       /* slots without an expert and experts without a slot, tolerated */
     bool mask;           /* mask_fill_slots */
     bool unpermute_only; /* a routing that permute does not make */
+    bool by_ids;         /* expert ids, some of them twice in a token */
+    bool extras;         /* residuals and biases */
+    bool range, capacity;
 };
 extern const struct gradient_mode gradient_modes[];
 extern const int gradient_modes_count;
@@ -59,6 +68,11 @@ bool make_mode_problem(const struct gradient_mode *mode, const struct case_setti
 /* The problem that a case on file states; false after printing a line. */
 bool load_problem(const struct case_files *files, uint64_t seed, struct gradient_problem *problem);
 void free_problem(struct gradient_problem *problem);
+/* The elements of probs: [T,E], or [T,K] by expert ids. */
+int64_t problem_weights(const struct gradient_problem *problem);
+/* Ids, rows and values of a mode by expert ids; false with a reason. */
+bool fill_problem_by_ids(const struct gradient_mode *mode, const struct case_settings *shape,
+                         struct gradient_problem *problem, char *error);
 /* Memory for all arrays; sizes are set. */
 bool allocate_problem(struct gradient_problem *problem, char *error);
 

@@ -55,6 +55,13 @@ const struct gradient_mode gradient_modes[] = {
      .mask = true,
      .odd_probs = true,
      .unpermute_only = true},
+    {.name = "by ids", .by_ids = true},
+    {.name = "by ids, no weights", .by_ids = true, .without_probs = true},
+    {.name = "by ids, weights 0 and negative", .by_ids = true, .odd_probs = true},
+    {.name = "by ids, unused slots", .by_ids = true, .holes = true},
+    {.name = "by ids, residuals and biases", .by_ids = true, .holes = true, .extras = true},
+    {.name = "by ids, a range of experts", .by_ids = true, .holes = true, .range = true},
+    {.name = "by ids, capacity", .by_ids = true, .holes = true, .capacity = true},
 };
 const int gradient_modes_count = sizeof gradient_modes / sizeof gradient_modes[0];
 
@@ -164,6 +171,8 @@ static bool fill_problem(const struct generated_case *plan, const struct gradien
 bool make_mode_problem(const struct gradient_mode *mode, const struct case_settings *shape,
                        struct gradient_problem *problem, char *error)
 {
+    if (mode->by_ids)
+        return fill_problem_by_ids(mode, shape, problem, error);
     struct case_settings settings = *shape;
     settings.operator_kind = OPERATOR_UNPERMUTE;
     settings.token_type = settings.probs_type = MOETOKEN_F64;

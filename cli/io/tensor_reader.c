@@ -50,10 +50,11 @@ static char no_memory[] = "no memory to say why a tensor cannot be used";
 bool tensor_reader_set_problem(struct tensor_file *file, struct named_tensor *tensor, char *error)
 {
     char *copy = strdup(error);
-    tensor->problem = copy == NULL ? no_memory : copy;
     if (copy == NULL) {
+        tensor->problem = no_memory;
         return file_error_memory(error, file->path, "a message");
     }
+    tensor->problem = copy;
     error[0] = '\0';
     return true;
 }

@@ -269,8 +269,8 @@ static bool sort_dropless(const struct oracle_case *oracle, int64_t *sorted)
     int64_t tokens = oracle->tokens, experts = oracle->experts, next_row = 0;
     int64_t per_token = tokens > 0 ? oracle->slots / tokens : 0;
     int64_t *used = calloc((size_t)tokens + 1, sizeof *used);
-    bool good = used != NULL;
-    if (!good)
+    bool good = true;
+    if (used == NULL)
         return fail_sizes(oracle, "no memory", oracle->slots, oracle->tokens);
     for (int64_t i = 0; i < oracle->slots; i++)
         sorted[i] = -1;

@@ -300,7 +300,7 @@ moetoken_status moetoken_unpermute(const moetoken_unpermute_args *args,
     if (status == MOETOKEN_OK && moetoken_call_given(&call.known, EXPERT_BIAS))
         status = moetoken_expert_ids_check_used(&call.known.view[EXPERT_IDS], call.slots.row,
                                                 call.routing.experts_num);
-    call.weight = (double *)call.slots.scratch;
+    call.weight = (double *)(void *)call.slots.scratch;
     if (status == MOETOKEN_OK)
         moetoken_run_ranges(&call.run, call.routing.tokens_num, move_tokens, &call);
     moetoken_slots_close(&call.slots);

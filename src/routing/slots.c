@@ -193,6 +193,7 @@ static moetoken_status place_by_token(const struct moetoken_routing *routing,
                                       struct moetoken_slots *slots)
 {
     int64_t tokens = routing->tokens_num, count = routing->slots_num;
+    assert(routing->token);
     moetoken_index_load_many(routing->token, 0, count, slots->scratch);
     moetoken_status status = check_tokens(routing, 0, count, slots->scratch);
     if (status != MOETOKEN_OK)
@@ -333,6 +334,7 @@ moetoken_status moetoken_slots_open(const struct moetoken_routing *routing,
     if (routing->tokens_num == 0) {
         if (routing->slots_num == 0)
             return MOETOKEN_OK;
+        assert(routing->token); /* else N is a multiple of 0 */
         return fail_range(routing->token, 0, moetoken_index_load(routing->token, 0), 0);
     }
     moetoken_status status =

@@ -42,9 +42,7 @@ moetoken_status moetoken_args_take(const void *args, void *taken, size_t known)
 
 static const DLTensor *tensor_of(const struct moetoken_argument *argument, const void *args)
 {
-    const DLTensor *tensor;
-    memcpy(&tensor, (const char *)args + argument->offset, sizeof tensor);
-    return tensor;
+    return *(const DLTensor *const *)(const void *)((const char *)args + argument->offset);
 }
 
 /* What is given, and the mode. */

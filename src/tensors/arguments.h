@@ -45,10 +45,12 @@ struct moetoken_argument {
 };
 
 /* The beginning of a line for an input, and for an output. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a member's name */
 #define INPUT(args, field, letters, type_set)                                                      \
     .name = #field, .offset = offsetof(args, field), .sizes = letters, .types = type_set
 #define OUTPUT(args, field, letters, type_set)                                                     \
     INPUT(args, field, letters, type_set), .direction = MOETOKEN_OUTPUT
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 struct moetoken_table {
     const struct moetoken_argument *arguments;

@@ -154,6 +154,7 @@ static void *worker_main(void *argument)
         if (!__atomic_compare_exchange_n(&worker->state, &state, RUNNING, false, __ATOMIC_ACQ_REL,
                                          __ATOMIC_RELAXED))
             continue; /* taken back */
+        /* NOLINTNEXTLINE(performance-no-int-to-ptr): states and addresses share a word */
         struct job *job = (struct job *)state;
         spin = job->spin;
         work(job);

@@ -119,12 +119,12 @@ aclnnStatus aclDestroyScalar(const aclScalar *scalar)
 
 aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size)
 {
-    return create(RESOURCE_TENSOR_LIST, value, size, sizeof *value, __func__);
+    return create(RESOURCE_TENSOR_LIST, value, size, sizeof(void *), __func__);
 }
 
 aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size)
 {
-    return create(RESOURCE_SCALAR_LIST, value, size, sizeof *value, __func__);
+    return create(RESOURCE_SCALAR_LIST, value, size, sizeof(void *), __func__);
 }
 
 /* The list and, as in CANN, its elements. The first status that is not success. */
