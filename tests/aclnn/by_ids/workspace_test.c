@@ -165,10 +165,15 @@ static void outputs_over_copies(void **state)
     (void)state;
     struct call call = make_call(ACL_BF16);
     static const char *const words[] = {"sortedIndices shares memory with probsGradOut",
-                                        "probsOptional shares memory with probsGradOut"};
-    const struct twin_tensor *under[] = {&call.sorted, &call.probs};
+                                        "probsOptional shares memory with probsGradOut",
+                                        "probsOptional shares memory with probsGradOut",
+                                        "probsGradOut shares memory with permutedTokensGradOut",
+                                        "probsGradOut shares memory with permutedTokensOptional",
+                                        "probsGradOut shares memory with unpermutedTokensGrad"};
+    const struct twin_tensor *under[] = {&call.sorted, &call.probs, &call.probs,
+                                         &call.dx,     &call.x,     &call.g};
     int64_t shape[] = {3, 2};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 6; i++) {
         aclTensor *own = call.dp.tensor;
         call.dp.tensor =
             aclCreateTensor(shape, 2, ACL_BF16, NULL, 0, ACL_FORMAT_ND, shape, 2, under[i]->data);
@@ -184,6 +189,30 @@ static void outputs_over_copies(void **state)
         expect_untouched(&call);
     }
     assert_memory_equal(call.sorted.data, example_sorted, sizeof example_sorted);
+    drop_call(&call);
+}
+
+static void sums_over_copies(void **state)
+{
+    (void)state;
+    struct call call = make_call(ACL_FLOAT16);
+    struct twin_tensor x = twin_make(ACL_FLOAT, 6, 1, all_rows);
+    struct twin_tensor out = twin_make(ACL_FLOAT, 3, 1, NULL);
+    void *const under[] = {call.sorted.data, call.probs.data};
+    static const char *const words[] = {"sortedIndices shares memory with out",
+                                        "probsOptional shares memory with out"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(aclnnMoeTokenUnpermuteGetWorkspaceSize(
+                             x.tensor, call.sorted.tensor, call.probs.tensor, false, NULL,
+                             out.tensor, &ids_workspace_bytes, &ids_executor),
+                         ACLNN_SUCCESS);
+        assert_int_equal(aclSetOutputTensorAddr(ids_executor, 0, out.tensor, under[i]),
+                         ACLNN_SUCCESS);
+        assert_fails(ids_phase_two(aclnnMoeTokenUnpermute), ACLNN_ERR_INNER_TILING_ERROR, words[i]);
+        assert_int_equal(aclSetRawTensorAddr(out.tensor, out.data), ACLNN_SUCCESS);
+    }
+    twin_drop(&out);
+    twin_drop(&x);
     drop_call(&call);
 }
 
@@ -297,6 +326,7 @@ int main(void)
         cmocka_unit_test(refused_workspaces),
         cmocka_unit_test(workspace_over_tensors),
         cmocka_unit_test(outputs_over_copies),
+        cmocka_unit_test(sums_over_copies),
         cmocka_unit_test(permute_outputs_apart),
         cmocka_unit_test(gradient_in_place),
         cmocka_unit_test(tensors_without_data),
