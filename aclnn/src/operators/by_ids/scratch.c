@@ -18,7 +18,7 @@ void *scratch_take(void **next, int64_t count, size_t size)
 
 static const char *first_element(const DLTensor *tensor)
 {
-    return (const char *)tensor->data + tensor->byte_offset;
+    return tensor->data ? (const char *)tensor->data + tensor->byte_offset : NULL;
 }
 
 static aclnnStatus copy_rows(const DLTensor *indices, const char *name,
