@@ -16,6 +16,8 @@ MODULES = {
     "moetoken.ids": 4,
     "moetoken.torch": 3,
     "moetoken.torch.ids": 2,
+    "moetoken.torch.transformer_engine": 1,
+    "moetoken.torch.vllm": 1,
     "moetoken.jax": 2,
     "moetoken.jax.ids": 2,
 }

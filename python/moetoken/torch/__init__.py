@@ -4,8 +4,9 @@ The functions here have the names of the contract and take and return tensors. `
 ``unpermute`` are differentiable; only the gradients that are needed are computed. Beneath are
 operators registered with torch.library as ``torch.ops.moetoken.*``.
 
-``moetoken.torch.npu`` has the functions under the names of PyTorch's Ascend plug-in,
-``moetoken.torch.megatron`` those of Megatron-Core's ``moe_utils``.
+``moetoken.torch.ids`` has the functions for a routing by expert ids. Others have other frameworks'
+names: ``moetoken.torch.npu`` those of PyTorch's Ascend plug-in, ``moetoken.torch.megatron`` those of
+Megatron-Core's ``moe_utils``, ``moetoken.torch.transformer_engine`` and ``moetoken.torch.vllm``.
 """
 
 from __future__ import annotations

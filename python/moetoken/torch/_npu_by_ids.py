@@ -13,8 +13,8 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor
 
-from .. import _library
-from . import _by_ids, _operators
+from . import _by_ids
+from ._indices import rows_of_slots, tokens_first, weights_for, within
 from ._registration import Rules, register
 
 __all__ = [
@@ -25,72 +25,6 @@ __all__ = [
     "npu_moe_token_permute",
     "npu_moe_token_unpermute",
 ]
-
-
-# ---- indices ------------------------------------------------------------------------------------
-
-
-def _rows_outputs(expert_ids: Tensor) -> Tensor:
-    return expert_ids.new_empty(expert_ids.numel(), dtype=torch.int32)
-
-
-def _rows(expert_ids: Tensor) -> Tensor:
-    """The row of each slot when slots are sorted by expert, however many experts there are."""
-    rows = _rows_outputs(expert_ids)
-    slots = expert_ids.reshape(-1, 1).to(torch.int64)
-    experts_num = int(slots.max()) + 1 if slots.numel() else 0
-    if experts_num > 4 * len(slots) + 1024:  # far apart: their order is what counts
-        used = slots >= 0
-        ranks = torch.unique(slots, return_inverse=True)[1]
-        slots, experts_num = torch.where(used, ranks, -1), len(slots)
-    slots = torch.where(slots < 0, -1, slots).to(torch.int32)
-    _operators.call(
-        _library.permute_by_ids,
-        *(None, slots, None),
-        *(None, None, rows, None, None),
-        *(max(experts_num, 1), 0, max(experts_num, 1), 0),
-        0,
-        0,
-    )
-    return rows
-
-
-_rows_op, _rows_call = register("npu_rows", _rows, Rules(_rows_outputs))
-
-
-def _experts_of_ranks_outputs(counts: Tensor, tokens_num: int) -> Tensor:
-    return counts.new_empty(tokens_num)
-
-
-def _experts_of_ranks(counts: Tensor, tokens_num: int) -> Tensor:
-    """The expert of each token that came from the ranks, one rank after another."""
-    flat = counts.reshape(-1)
-    if int(flat.sum()) != tokens_num or bool((flat < 0).any()):
-        raise ValueError(
-            f"expert_token_num_per_rank adds up to {int(flat.sum())}, expected no negative number "
-            f"and the {tokens_num} rows of tokens"
-        )
-    ranks_num, experts_num = counts.shape
-    experts = torch.arange(experts_num, dtype=counts.dtype).repeat(ranks_num)
-    return experts.repeat_interleave(flat)
-
-
-_experts_op, _experts_call = register(
-    "npu_experts_of_ranks", _experts_of_ranks, Rules(_experts_of_ranks_outputs)
-)
-
-
-def _within(indices: Tensor, rows_num: int) -> Tensor:
-    """Slots whose rows are there; the others, -1 among them, are skipped."""
-    return torch.where((indices >= 0) & (indices < rows_num), indices, -1)
-
-
-def _weights_for(rows: Tensor, weights: Optional[Tensor]) -> Optional[Tensor]:
-    """Weights of a type that goes with the rows: the plug-in takes any two of the three."""
-    if weights is None or weights.dtype == rows.dtype:
-        return weights
-    narrow = rows.dtype in (torch.float16, torch.bfloat16)
-    return weights.to(torch.float32 if narrow else rows.dtype)
 
 
 def _refuse(name: str, value: object, expected: str) -> None:
@@ -121,8 +55,8 @@ def npu_moe_token_permute(
         )
     slots_num, wanted = indices.numel(), num_out_tokens or 0
     rows_num = min(wanted, slots_num) if wanted > 0 else max(slots_num + wanted, 0)
-    sorted_indices = _rows_call(indices)
-    return _by_ids.spread(tokens, _within(sorted_indices, rows_num), rows_num), sorted_indices
+    sorted_indices = rows_of_slots(indices)
+    return _by_ids.spread(tokens, within(sorted_indices, rows_num), rows_num), sorted_indices
 
 
 def npu_moe_token_unpermute(
@@ -144,8 +78,8 @@ def npu_moe_token_unpermute(
         raise ValueError(
             f"sorted_indices has shape {list(sorted_indices.shape)}, expected [T * K], K = {topk}"
         )
-    indices = _within(sorted_indices, permuted_tokens.shape[0])
-    weights = _weights_for(permuted_tokens, probs)
+    indices = within(sorted_indices, permuted_tokens.shape[0])
+    weights = weights_for(permuted_tokens, probs)
     tokens_num = sorted_indices.shape[0] // topk
     return _by_ids.unpermute(
         permuted_tokens, indices, weights, None, None, None, None, tokens_num
@@ -153,11 +87,6 @@ def npu_moe_token_unpermute(
 
 
 # ---- init_routing -------------------------------------------------------------------------------
-
-
-def _tokens_first(indices: Tensor, tokens_num: int) -> Tensor:
-    """From column order, slot k * T + t, to t * K + k."""
-    return indices.view(-1, tokens_num).T.reshape(-1) if tokens_num else indices
 
 
 def npu_moe_init_routing(
@@ -176,13 +105,13 @@ def npu_moe_init_routing(
         )
     if active_num < 0:
         _refuse("active_num", active_num, "at least 0")
-    rows = _rows_call(expert_idx)
+    rows = rows_of_slots(expert_idx)
     expanded_row_idx = torch.zeros_like(rows).scatter(0, row_idx.reshape(-1).long(), rows)
     places = torch.where(rows < 0, len(rows), rows).long()
     ids = expert_idx.reshape(-1).to(torch.int32)
     expanded_expert_idx = ids.new_full((len(rows) + 1,), -1).scatter(0, places, ids)[:-1]
     rows_num = min(tokens_num, active_num) * topk
-    indices = _within(_tokens_first(expanded_row_idx, tokens_num), rows_num)
+    indices = within(tokens_first(expanded_row_idx, tokens_num), rows_num)
     return _by_ids.spread(x, indices, rows_num), expanded_row_idx, expanded_expert_idx
 
 
@@ -195,6 +124,12 @@ def _counts(counts: Tensor, kind: int, expert_begin: int, experts_num: int) -> T
     order = (counts == 0).to(torch.int8).argsort(stable=True)
     pairs = torch.stack([order + expert_begin, counts[order]], 1) * (counts[order] > 0).unsqueeze(1)
     return torch.nn.functional.pad(pairs, (0, 0, 0, experts_num - len(counts)))
+
+
+def _copied(x: Tensor, sources: Tensor, topk: int) -> Tensor:
+    """The token of each row's slot, zeros for -1: for what the library does not move."""
+    tokens = sources.long().clamp(min=0) // max(topk, 1)
+    return torch.where((sources < 0).unsqueeze(1), 0, x[tokens])
 
 
 def _check_init_routing(
@@ -270,12 +205,14 @@ def npu_moe_init_routing_v2(
         _, _, indices, sources, _ = _by_ids.permute(
             None, ids, None, *experts, expert_capacity, rows_num
         )
-    rows = _by_ids.spread(x, _within(indices, rows_num), rows_num)
+    if x.is_floating_point():
+        rows = _by_ids.spread(x, within(indices, rows_num), rows_num)
+    else:
+        rows = _copied(x, sources[:rows_num], expert_idx.shape[1])
     expanded_scale = torch.empty(0, device=x.device)
     if scale is not None:
-        slots = sources[:rows_num].long()
-        tokens = slots.clamp(min=0) // max(expert_idx.shape[1], 1)
-        expanded_scale = torch.where(slots < 0, 0, scale.reshape(-1)[tokens])
+        scales = scale.reshape(-1, 1)
+        expanded_scale = _copied(scales, sources[:rows_num], expert_idx.shape[1]).view(-1)
     return (
         rows.view(experts_num, expert_capacity, -1) if padded else rows,
         indices if row_idx_type == 0 else sources,
@@ -284,7 +221,7 @@ def npu_moe_init_routing_v2(
     )
 
 
-# ---- finalize_routing, re_routing ---------------------------------------------------------------
+# ---- finalize_routing ---------------------------------------------------------------------------
 
 
 def npu_moe_finalize_routing(
@@ -317,18 +254,43 @@ def npu_moe_finalize_routing(
         raise ValueError("export_for_source_row is None, expected a tensor as bias is given")
     tokens_num = indices.shape[0] // topk
     if drop_pad_mode < 2:
-        indices = _tokens_first(indices, tokens_num)
+        indices = tokens_first(indices, tokens_num)
     rows = expanded_permuted_rows.reshape(-1, expanded_permuted_rows.shape[-1])
     return _by_ids.unpermute(
         rows,
-        _within(indices, rows.shape[0]),
-        _weights_for(rows, scales),
+        within(indices, rows.shape[0]),
+        weights_for(rows, scales),
         skip1,
         skip2,
         bias,
         None if bias is None else export_for_source_row,
         tokens_num,
     )
+
+
+# ---- re_routing ---------------------------------------------------------------------------------
+
+
+def _experts_of_ranks_outputs(counts: Tensor, tokens_num: int) -> Tensor:
+    return counts.new_empty(tokens_num)
+
+
+def _experts_of_ranks(counts: Tensor, tokens_num: int) -> Tensor:
+    """The expert of each token that came from the ranks, one rank after another."""
+    flat = counts.reshape(-1)
+    if int(flat.sum()) != tokens_num or bool((flat < 0).any()):
+        raise ValueError(
+            f"expert_token_num_per_rank adds up to {int(flat.sum())}, expected no negative number "
+            f"and the {tokens_num} rows of tokens"
+        )
+    ranks_num, experts_num = counts.shape
+    experts = torch.arange(experts_num, dtype=counts.dtype).repeat(ranks_num)
+    return experts.repeat_interleave(flat)
+
+
+_experts_op, _experts_call = register(
+    "npu_experts_of_ranks", _experts_of_ranks, Rules(_experts_of_ranks_outputs)
+)
 
 
 def npu_moe_re_routing(

@@ -108,9 +108,7 @@ def test_init_routing(active_num):
     """Slots are numbered k * T + t."""
     x, expert_idx = randn(T, H, requires_grad=False), ids_of(1)
     row_idx = torch.arange(T * K, dtype=torch.int32).view(K, T).T
-    expanded, row_of_slot, sorted_ids = npu.npu_moe_init_routing(
-        x, row_idx, expert_idx, active_num
-    )
+    expanded, row_of_slot, sorted_ids = npu.npu_moe_init_routing(x, row_idx, expert_idx, active_num)
     rows_num = min(T, active_num) * K
     order = in_order(expert_idx)
     assert sorted_ids.tolist() == [e for e, _ in order] and sorted_ids.dtype == torch.int32
@@ -199,6 +197,21 @@ def test_init_routing_v2_with_capacity(row_idx_type):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16])
+def test_init_routing_v2_takes_whole_numbers(dtype):
+    """Tokens that were quantised before are moved like others; rows of nobody are zero."""
+    x, expert_idx = (
+        torch.tensor([[1], [2], [3]], dtype=dtype),
+        torch.tensor([[1, 0], [0, -1], [1, 3]]),
+    )
+    rows = npu.npu_moe_init_routing_v2(x, expert_idx, expert_num=4, active_expert_range=[0, 2])[0]
+    assert rows.dtype == dtype and rows.flatten().tolist() == [1, 2, 1, 3, 0, 0]
+    padded = npu.npu_moe_init_routing_v2(
+        x, expert_idx, expert_num=4, expert_capacity=1, drop_pad_mode=1
+    )[0]
+    assert padded.dtype == dtype and padded.flatten().tolist() == [1, 1, 0, 3]
+
+
 # ---- finalize_routing ---------------------------------------------------------------------------
 
 
@@ -237,10 +250,12 @@ def test_finalize_routing(drop_pad_mode, given):
     if everything:
         values = [a.requires_grad_() for a in (rows, skip1, skip2, bias, scales)]
         differentiable(
-            lambda *v: npu.npu_moe_finalize_routing(*v, index, expert_idx, drop_pad_mode)
-            if drop_pad_mode % 2 == 0
-            else npu.npu_moe_finalize_routing(
-                v[0].view(topk, T, H), *v[1:], index, expert_idx, drop_pad_mode
+            lambda *v: (
+                npu.npu_moe_finalize_routing(*v, index, expert_idx, drop_pad_mode)
+                if drop_pad_mode % 2 == 0
+                else npu.npu_moe_finalize_routing(
+                    v[0].view(topk, T, H), *v[1:], index, expert_idx, drop_pad_mode
+                )
             ),
             *values,
         )
@@ -320,9 +335,7 @@ WRONG = {
         r"indices has shape \[2, 1\]",
     ),
     "topk": (
-        lambda: npu.npu_moe_token_unpermute(
-            torch.ones(3, 1), torch.arange(3), torch.ones(2, 2)
-        ),
+        lambda: npu.npu_moe_token_unpermute(torch.ones(3, 1), torch.arange(3), torch.ones(2, 2)),
         r"sorted_indices has shape \[3\], expected \[T \* K\], K = 2",
     ),
     "active_num": (

@@ -44,12 +44,8 @@ def test_same_bits_as_numpy(dtype, options, rows_num):
         both = dict(residual=tokens, residual2=tokens * 3)
         y = ids.unpermute(rows, indices, weights, **more, **both)
         assert raw(y) == raw(numpy_ids.unpermute(rows, indices, weights, **more, **both))
-        found = ids.unpermute_grad(
-            y, indices, permuted_tokens=rows, weights=weights, **more
-        )
-        wanted = numpy_ids.unpermute_grad(
-            y, indices, permuted_tokens=rows, weights=weights, **more
-        )
+        found = ids.unpermute_grad(y, indices, permuted_tokens=rows, weights=weights, **more)
+        wanted = numpy_ids.unpermute_grad(y, indices, permuted_tokens=rows, weights=weights, **more)
         assert [raw(a) for a in found] == [raw(a) for a in wanted]
 
 
@@ -81,9 +77,7 @@ def functions():
         ),
         "unpermute_grad": (
             lambda g, x, w, b: tuple(
-                ids.unpermute_grad(
-                    g, indices, permuted_tokens=x, weights=w, expert_bias=b, **slots
-                )
+                ids.unpermute_grad(g, indices, permuted_tokens=x, weights=w, expert_bias=b, **slots)
             ),
             (tokens, rows, weights, randn(E, H, seed=7)),
         ),
@@ -184,9 +178,7 @@ def test_autocast():
     weights = randn(T, K, requires_grad=False).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = ids.permute(tokens, expert_ids, weights, experts_num=E)
-        y = ids.unpermute(
-            rows.bfloat16(), found.sorted_indices, weights, residual=tokens
-        )
+        y = ids.unpermute(rows.bfloat16(), found.sorted_indices, weights, residual=tokens)
     assert found.permuted_tokens.dtype == found.permuted_weights.dtype == torch.float32
     assert torch.equal(
         y,
