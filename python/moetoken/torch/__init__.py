@@ -4,8 +4,8 @@ The functions here have the names of the contract and take and return tensors. `
 ``unpermute`` are differentiable; only the gradients that are needed are computed. Beneath are
 operators registered with torch.library as ``torch.ops.moetoken.*``.
 
-``moetoken.torch.ids`` has the functions for a routing by expert ids. Others have other frameworks'
-names: ``moetoken.torch.npu`` those of PyTorch's Ascend plug-in, ``moetoken.torch.megatron`` those of
+``moetoken.torch.ids`` has the functions for a routing by expert ids. Other frameworks' functions:
+``moetoken.torch.npu`` as PyTorch's Ascend plug-in has them, ``moetoken.torch.megatron`` as
 Megatron-Core's ``moe_utils``, ``moetoken.torch.transformer_engine`` and ``moetoken.torch.vllm``.
 """
 
@@ -218,8 +218,9 @@ def unpermute_with_indices(
     )
     if not drop_and_pad:
         out_index = sorted_indices.clone()
-        slots = torch.arange(len(out_index), dtype=out_index.dtype, device=out_index.device)
-        token_id = slots // max(len(out_index) // max(tokens_num, 1), 1)
+        slots_num = out_index.shape[0]
+        slots = torch.arange(slots_num, dtype=out_index.dtype, device=out_index.device)
+        token_id = slots // max(slots_num // max(tokens_num, 1), 1)
     weights = None
     if probs is not None and routing_map is not None:
         weights = _operators.slot_weights(

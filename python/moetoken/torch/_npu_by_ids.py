@@ -107,9 +107,9 @@ def npu_moe_init_routing(
         _refuse("active_num", active_num, "at least 0")
     rows = rows_of_slots(expert_idx)
     expanded_row_idx = torch.zeros_like(rows).scatter(0, row_idx.reshape(-1).long(), rows)
-    places = torch.where(rows < 0, len(rows), rows).long()
+    places = torch.where(rows < 0, rows.shape[0], rows).long()
     ids = expert_idx.reshape(-1).to(torch.int32)
-    expanded_expert_idx = ids.new_full((len(rows) + 1,), -1).scatter(0, places, ids)[:-1]
+    expanded_expert_idx = ids.new_full((rows.shape[0] + 1,), -1).scatter(0, places, ids)[:-1]
     rows_num = min(tokens_num, active_num) * topk
     indices = within(tokens_first(expanded_row_idx, tokens_num), rows_num)
     return _by_ids.spread(x, indices, rows_num), expanded_row_idx, expanded_expert_idx
@@ -123,7 +123,7 @@ def _counts(counts: Tensor, kind: int, expert_begin: int, experts_num: int) -> T
         return counts
     order = (counts == 0).to(torch.int8).argsort(stable=True)
     pairs = torch.stack([order + expert_begin, counts[order]], 1) * (counts[order] > 0).unsqueeze(1)
-    return torch.nn.functional.pad(pairs, (0, 0, 0, experts_num - len(counts)))
+    return torch.nn.functional.pad(pairs, (0, 0, 0, experts_num - counts.shape[0]))
 
 
 def _copied(x: Tensor, sources: Tensor, topk: int) -> Tensor:

@@ -60,7 +60,7 @@ def combine(
         order = tokens.argsort(stable=True)
         starts = torch.bincount(tokens, minlength=tokens_num).cumsum(0).roll(1)
         starts[:1] = 0
-        places = torch.arange(len(tokens), device=x.device) - starts[tokens[order]]
+        places = torch.arange(tokens.shape[0], device=x.device) - starts[tokens[order]]
         ordinal = torch.empty_like(order).scatter(0, order, places)
         experts, there = _experts(routing_map, routing_map.shape[1])
         inside = ordinal.clamp(max=routing_map.shape[1] - 1)

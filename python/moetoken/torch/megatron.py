@@ -74,6 +74,7 @@ def _found_on(path: tuple[str, ...]) -> Optional[Path]:
     return next((folder for folder in found if folder.is_dir()), None)
 
 
+@torch.compiler.assume_constant_result
 def _form() -> _Form:
     core = sys.modules.get("megatron.core")
     folders = list(getattr(core, "__path__", ()))
@@ -233,12 +234,12 @@ def permute(
     routing_map = _as_map(routing_map)
     inverse_map = None
     if return_batch_invariant_inverse_map and (
-        padded or num_out_tokens is None or num_out_tokens % max(len(tokens), 1)
+        padded or num_out_tokens is None or num_out_tokens % max(tokens.shape[0], 1)
     ):
         raise ValueError(
             f"return_batch_invariant_inverse_map is set with drop_and_pad = {drop_and_pad} and "
             f"num_out_tokens = {num_out_tokens}, expected no drop_and_pad and a multiple of the "
-            f"{len(tokens)} tokens"
+            f"{tokens.shape[0]} tokens"
         )
     if padded and num_out_tokens is not None:
         rows, row_probs, indices = _permute_padded(tokens, routing_map, probs, num_out_tokens)
@@ -248,7 +249,7 @@ def permute(
         rows = _operators.spread(tokens, indices, indices.shape[0], True)
         row_probs = None if probs is None else probs[indices, experts]
         if return_batch_invariant_inverse_map and num_out_tokens is not None:
-            slots_a_token = num_out_tokens // max(len(tokens), 1)
+            slots_a_token = num_out_tokens // max(tokens.shape[0], 1)
             inverse_map = _inverse_call(routing_map, indices, experts, slots_a_token)
     values = (rows, row_probs, indices)
     if form.returns_five_values or return_batch_invariant_inverse_map:

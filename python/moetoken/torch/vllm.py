@@ -40,7 +40,8 @@ def _check(
 ) -> None:
     check_count("n_expert", n_expert)
     check_count("n_local_expert", local_num)
-    if hidden_states.dim() != 2 or topk_ids.dim() != 2 or len(hidden_states) != len(topk_ids):
+    tensors = (hidden_states, topk_ids)
+    if any(t.dim() != 2 for t in tensors) or hidden_states.shape[0] != topk_ids.shape[0]:
         raise ValueError(
             f"hidden_states has shape {list(hidden_states.shape)}, topk_ids "
             f"{list(topk_ids.shape)}: expected [T, H] and [T, K]"

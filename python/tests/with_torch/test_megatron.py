@@ -126,9 +126,12 @@ def test_opcheck():
     torch.library.opcheck(megatron._inverse_op, (routing_map, tokens, experts, 3))
 
 
-def test_compile(monkeypatch):
-    """With num_out_tokens shapes are known, where the release's form has them so."""
-    monkeypatch.setattr(megatron, "_form", lambda: megatron._NEWEST)
+def test_compile(tmp_path, monkeypatch):
+    """With num_out_tokens shapes are known, where the release's form has them so. The form is
+    looked up while PyTorch traces: megatron is a namespace package, which it cannot trace."""
+    monkeypatch.delitem(sys.modules, "megatron.core", raising=False)
+    monkeypatch.delitem(sys.modules, "megatron", raising=False)
+    monkeypatch.syspath_prepend(checkout(tmp_path, NEW))
     routing_map, rows_num = routing_with_full_experts(False)
 
     def combine(tokens, probs):
