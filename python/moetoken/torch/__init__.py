@@ -16,8 +16,9 @@ from typing import NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
+from .._arrays import flags
 from . import _operators
-from ._checks import check_count, check_matrix, shape_to_restore
+from ._checks import check_rank, check_restore_shape, count, to_restore
 
 __all__ = [
     "Unpermuted",
@@ -70,21 +71,23 @@ def permute(
     tensor([[2., 2.],
             [1., 1.]])
     """
-    check_matrix("tokens", tokens)
-    check_matrix("routing_map", routing_map)
+    check_rank("tokens", tokens, 2)
+    check_rank("routing_map", routing_map, 2)
+    if index_dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"index_dtype is {index_dtype!r}, expected torch.int32 or torch.int64")
     if num_out_tokens is None:
         if drop_and_pad:
             raise ValueError("num_out_tokens is missing, expected E * C when drop_and_pad is set")
         set_pairs = (routing_map != 0).sum(1)
         num_out_tokens = int(set_pairs.max()) * len(set_pairs) if len(set_pairs) else 0
-    check_count("num_out_tokens", num_out_tokens)
-    check_count("rows_num", rows_num)
+    num_out_tokens = count("num_out_tokens", num_out_tokens)
+    rows_num = num_out_tokens if rows_num is None else count("rows_num", rows_num)
     permuted_tokens, permuted_probs, sorted_indices = _operators.permute(
         tokens,
         routing_map,
         probs,
         num_out_tokens,
-        num_out_tokens if rows_num is None else rows_num,
+        rows_num,
         drop_and_pad,
         index_dtype,
     )
@@ -156,14 +159,14 @@ def _restored(
     probs: Optional[Tensor],
 ) -> tuple[int, int]:
     """(T, H), as given or from the tensors."""
-    check_matrix("permuted_tokens", permuted_tokens)
+    check_rank("permuted_tokens", permuted_tokens, 2)
     name, source = ("routing_map", routing_map) if probs is None else ("probs", probs)
+    check_rank(name, source, 2, optional=True)
     if restore_shape is None:
         if source is None:
             raise ValueError("restore_shape is missing, expected (tokens_num, hidden_size)")
-        check_matrix(name, source)
         return source.shape[0], permuted_tokens.shape[1]
-    tokens_num, hidden_size = shape_to_restore(restore_shape)
+    tokens_num, hidden_size = to_restore(restore_shape)
     if source is not None and source.shape[0] != tokens_num:
         raise ValueError(
             f"restore_shape = {tuple(restore_shape)}, expected T = {source.shape[0]} (from {name})"
@@ -251,14 +254,14 @@ def unpermute_grad(
     permuted_tokens_grad [R, H], probs_grad [T, E]; None for what `output_mask` leaves out, and for
     `probs_grad` without `probs`
     """
-    if restore_shape is not None and tuple(restore_shape) != tuple(unpermuted_tokens_grad.shape):
-        raise ValueError(
-            f"restore_shape is {tuple(restore_shape)}, but unpermuted_tokens_grad is "
-            f"{tuple(unpermuted_tokens_grad.shape)}"
-        )
+    check_rank("unpermuted_tokens_grad", unpermuted_tokens_grad, 2)
+    check_rank("out_index", out_index, 1)
+    check_rank("permuted_tokens", permuted_tokens, 2, optional=True)
+    check_restore_shape(restore_shape, unpermuted_tokens_grad)
     if rows_num is None:
         rows_num = (out_index if permuted_tokens is None else permuted_tokens).shape[0]
-    wants_tokens_grad, wants_probs_grad = output_mask[0], output_mask[1] and probs is not None
+    wants_tokens_grad, wants_probs_grad = flags("output_mask", output_mask, 2)
+    wants_probs_grad = wants_probs_grad and probs is not None
     tokens_grad, probs_grad = _operators.unpermute_grad(
         unpermuted_tokens_grad,
         out_index,
@@ -266,7 +269,7 @@ def unpermute_grad(
         routing_map,
         permuted_tokens,
         probs,
-        rows_num,
+        count("rows_num", rows_num),
         drop_and_pad,
         wants_tokens_grad,
         wants_probs_grad,
@@ -293,6 +296,9 @@ def permute_grad(
     -------
     tokens_grad [T, H], probs_grad [T, E]; None where the gradient it comes from is None
     """
+    check_rank("permuted_tokens_grad", permuted_tokens_grad, 2, optional=True)
+    check_rank("permuted_probs_grad", permuted_probs_grad, 1, optional=True)
+    check_rank("routing_map", routing_map, 2, optional=True)
     if routing_map is not None:
         tokens_num = routing_map.shape[0] if tokens_num is None else tokens_num
         experts_num = routing_map.shape[1] if experts_num is None else experts_num
@@ -303,8 +309,8 @@ def permute_grad(
         permuted_probs_grad,
         sorted_indices,
         routing_map,
-        tokens_num,
-        1 if experts_num is None else experts_num,
+        count("tokens_num", tokens_num),
+        1 if experts_num is None else count("experts_num", experts_num),
         drop_and_pad,
         tolerate_routing_mismatch,
     )

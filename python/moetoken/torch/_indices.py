@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import _library
 from . import _operators
+from ._checks import check_float
 from ._registration import Rules, register
 
 __all__ = ["columns_first", "rows_of_slots", "tokens_first", "weights_for", "within"]
@@ -49,6 +50,7 @@ def within(indices: Tensor, rows_num: int) -> Tensor:
 
 def weights_for(rows: Tensor, weights: Optional[Tensor]) -> Optional[Tensor]:
     """Weights of a type that goes with the rows: others take any two of the three."""
+    check_float("weights", weights)
     if weights is None or weights.dtype == rows.dtype:
         return weights
     narrow = rows.dtype in (torch.float16, torch.bfloat16)

@@ -8,12 +8,13 @@ zero, and entries of an index that belong to nothing are -1, where the NPU leave
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from . import _by_ids
+from ._checks import ANY, check_rank, check_tensor, count, naming
 from ._indices import rows_of_slots, tokens_first, weights_for, within
 from ._registration import Rules, register
 
@@ -34,6 +35,7 @@ def _refuse(name: str, value: object, expected: str) -> None:
 # ---- token_permute, token_unpermute -------------------------------------------------------------
 
 
+@naming(unpermuted_tokens_grad="tokens", expert_ids="indices")
 def npu_moe_token_permute(
     tokens: Tensor,
     indices: Tensor,
@@ -48,17 +50,22 @@ def npu_moe_token_permute(
     """
     if padded_mode:
         _refuse("padded_mode", padded_mode, "False: the plug-in refuses it too")
-    if tokens.dim() != 2 or indices.dim() not in (1, 2) or indices.shape[0] != tokens.shape[0]:
+    check_rank("tokens", tokens, 2)
+    check_tensor("indices", indices)
+    if indices.dim() not in (1, 2) or indices.shape[0] != tokens.shape[0]:
         raise ValueError(
             f"indices has shape {list(indices.shape)}, expected [T, K] or [T], with tokens [T, H] "
             f"of shape {list(tokens.shape)}"
         )
-    slots_num, wanted = indices.numel(), num_out_tokens or 0
+    slots_num, wanted = indices.numel(), 0
+    if num_out_tokens is not None:
+        wanted = count("num_out_tokens", num_out_tokens, least=ANY)
     rows_num = min(wanted, slots_num) if wanted > 0 else max(slots_num + wanted, 0)
     sorted_indices = rows_of_slots(indices)
     return _by_ids.spread(tokens, within(sorted_indices, rows_num), rows_num), sorted_indices
 
 
+@naming(weights="probs")
 def npu_moe_token_unpermute(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -73,8 +80,11 @@ def npu_moe_token_unpermute(
     """
     if padded_mode:
         _refuse("padded_mode", padded_mode, "False: the plug-in refuses it too")
+    check_rank("permuted_tokens", permuted_tokens, 2)
+    check_rank("sorted_indices", sorted_indices, 1)
+    check_rank("probs", probs, 2, optional=True)
     topk = 1 if probs is None else probs.shape[1]
-    if sorted_indices.dim() != 1 or topk < 1 or sorted_indices.shape[0] % topk:
+    if topk < 1 or sorted_indices.shape[0] % topk:
         raise ValueError(
             f"sorted_indices has shape {list(sorted_indices.shape)}, expected [T * K], K = {topk}"
         )
@@ -89,6 +99,7 @@ def npu_moe_token_unpermute(
 # ---- init_routing -------------------------------------------------------------------------------
 
 
+@naming(unpermuted_tokens_grad="x", expert_ids="expert_idx")
 def npu_moe_init_routing(
     x: Tensor, row_idx: Tensor, expert_idx: Tensor, active_num: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,14 +108,15 @@ def npu_moe_init_routing(
     `row_idx` [T, K] numbers the slots, as k * T + t: that is the order of `expanded_row_idx`, the
     row of each slot. `expanded_expert_idx` are the ids, sorted. Differentiable in `x`.
     """
+    for name, tensor in (("x", x), ("row_idx", row_idx), ("expert_idx", expert_idx)):
+        check_rank(name, tensor, 2)
+    active_num = count("active_num", active_num)
     tokens_num, topk = expert_idx.shape
     if row_idx.shape != expert_idx.shape or x.shape[0] != tokens_num:
         raise ValueError(
             f"row_idx has shape {list(row_idx.shape)}, expert_idx {list(expert_idx.shape)}, x "
             f"{list(x.shape)}: expected [T, K] twice and [T, H]"
         )
-    if active_num < 0:
-        _refuse("active_num", active_num, "at least 0")
     rows = rows_of_slots(expert_idx)
     expanded_row_idx = torch.zeros_like(rows).scatter(0, row_idx.reshape(-1).long(), rows)
     places = torch.where(rows < 0, rows.shape[0], rows).long()
@@ -132,6 +144,20 @@ def _copied(x: Tensor, sources: Tensor, topk: int) -> Tensor:
     return torch.where((sources < 0).unsqueeze(1), 0, x[tokens])
 
 
+def _range(active_expert_range: Sequence[int], expert_num: int) -> tuple[int, int]:
+    """The first expert and the one behind the last; all where nothing is given."""
+    given: tuple[Any, ...]
+    try:
+        given = tuple(active_expert_range)
+    except TypeError:
+        given = (active_expert_range,)
+    if len(given) not in (0, 2):
+        _refuse("active_expert_range", active_expert_range, "[start, end], or nothing")
+    begin, end = given or (0, expert_num)
+    names = ("active_expert_range[0]", "active_expert_range[1]")
+    return count(names[0], begin, least=ANY), count(names[1], end, least=ANY)
+
+
 def _check_init_routing(
     quant_mode: int, drop_pad_mode: int, num_type: int, row_idx_type: int, x_dtype: object
 ) -> None:
@@ -148,6 +174,12 @@ def _check_init_routing(
         _refuse("row_idx_type", row_idx_type, "0 or 1")
 
 
+@naming(
+    unpermuted_tokens_grad="x",
+    expert_ids="expert_idx",
+    experts_num="expert_num",
+    capacity="expert_capacity",
+)
 def npu_moe_init_routing_v2(
     x: Tensor,
     expert_idx: Tensor,
@@ -181,29 +213,33 @@ def npu_moe_init_routing_v2(
     """
     kind, padded = expert_tokens_num_type, drop_pad_mode == 1
     _check_init_routing(quant_mode, drop_pad_mode, kind, row_idx_type, x_dtype)
-    if x.dim() != 2 or expert_idx.dim() != 2 or x.shape[0] != expert_idx.shape[0]:
+    check_rank("x", x, 2)
+    check_rank("expert_idx", expert_idx, 2)
+    if scale is not None:
+        check_tensor("scale", scale)
+    active_num = count("active_num", active_num, least=ANY)
+    expert_num = count("expert_num", expert_num, least=ANY)
+    expert_capacity = count("expert_capacity", expert_capacity, least=1 if padded else ANY)
+    if x.shape[0] != expert_idx.shape[0]:
         raise ValueError(
             f"x has shape {list(x.shape)}, expert_idx {list(expert_idx.shape)}: expected [T, H] "
             "and [T, K]"
         )
-    begin, end = active_expert_range if len(active_expert_range) else (0, expert_num)
+    begin, end = _range(active_expert_range, expert_num)
     experts_num = expert_num if expert_num > 0 else end
     if not 0 <= begin < end <= experts_num or (padded and end - begin != experts_num):
         raise ValueError(
             f"active_expert_range = {list(active_expert_range)}, expert_num = {expert_num}: "
             "expected 0 <= start < end <= expert_num, and all experts with drop_pad_mode 1"
         )
-    if padded and expert_capacity < 1:
-        _refuse("expert_capacity", expert_capacity, "at least 1 with drop_pad_mode 1")
     slots_num = expert_idx.numel()
     rows_num = min(active_num, slots_num) if active_num > 0 else slots_num
     experts = (experts_num, begin, end)
-    ids = expert_idx.to(torch.int32)
-    _, _, indices, sources, counts = _by_ids.permute(None, ids, None, *experts, 0, slots_num)
+    _, _, indices, sources, counts = _by_ids.permute(None, expert_idx, None, *experts, 0, slots_num)
     if padded:
         rows_num = experts_num * expert_capacity
         _, _, indices, sources, _ = _by_ids.permute(
-            None, ids, None, *experts, expert_capacity, rows_num
+            None, expert_idx, None, *experts, expert_capacity, rows_num
         )
     if x.is_floating_point():
         rows = _by_ids.spread(x, within(indices, rows_num), rows_num)
@@ -215,7 +251,7 @@ def npu_moe_init_routing_v2(
         expanded_scale = _copied(scales, sources[:rows_num], expert_idx.shape[1]).view(-1)
     return (
         rows.view(experts_num, expert_capacity, -1) if padded else rows,
-        indices if row_idx_type == 0 else sources,
+        (indices if row_idx_type == 0 else sources).to(torch.int32),
         _counts(counts, kind, begin, experts_num),
         expanded_scale,
     )
@@ -224,6 +260,15 @@ def npu_moe_init_routing_v2(
 # ---- finalize_routing ---------------------------------------------------------------------------
 
 
+@naming(
+    permuted_tokens="expanded_permuted_rows",
+    weights="scales",
+    residual="skip1",
+    residual2="skip2",
+    expert_bias="bias",
+    expert_ids="export_for_source_row",
+    sorted_indices="expanded_src_to_dst_row",
+)
 def npu_moe_finalize_routing(
     expanded_permuted_rows: Tensor,
     skip1: Optional[Tensor],
@@ -244,9 +289,12 @@ def npu_moe_finalize_routing(
     """
     if drop_pad_mode not in (0, 1, 2, 3):
         _refuse("drop_pad_mode", drop_pad_mode, "0, 1, 2 or 3")
-    topk = k if scales is None else scales.shape[1]
+    check_tensor("expanded_permuted_rows", expanded_permuted_rows)
+    check_rank("scales", scales, 2, optional=True)
+    check_rank("expanded_src_to_dst_row", expanded_src_to_dst_row, 1)
+    topk = count("k", k, least=1) if scales is None else scales.shape[1]
     indices = expanded_src_to_dst_row
-    if indices.dim() != 1 or topk < 1 or indices.shape[0] % topk:
+    if topk < 1 or indices.shape[0] % topk:
         raise ValueError(
             f"expanded_src_to_dst_row has shape {list(indices.shape)}, expected [T * K], K = {topk}"
         )
@@ -293,6 +341,7 @@ _experts_op, _experts_call = register(
 )
 
 
+@naming(unpermuted_tokens_grad="tokens")
 def npu_moe_re_routing(
     tokens: Tensor,
     expert_token_num_per_rank: Tensor,
@@ -313,12 +362,11 @@ def npu_moe_re_routing(
         _refuse("expert_token_num_type", expert_token_num_type, "0 or 1")
     if idx_type not in (0, 1):
         _refuse("idx_type", idx_type, "0 or 1")
+    check_rank("tokens", tokens, 2)
+    check_rank("expert_token_num_per_rank", expert_token_num_per_rank, 2)
+    if per_token_scales is not None:
+        check_tensor("per_token_scales", per_token_scales)
     counts = expert_token_num_per_rank
-    if counts.dim() != 2 or tokens.dim() != 2:
-        raise ValueError(
-            f"expert_token_num_per_rank has shape {list(counts.shape)}, tokens "
-            f"{list(tokens.shape)}: expected [ranks, E] and [A, H]"
-        )
     rows_num, experts_num = tokens.shape[0], counts.shape[1]
     experts = _experts_call(counts, rows_num).to(torch.int32).unsqueeze(1)
     _, _, targets, sources, _ = _by_ids.permute(

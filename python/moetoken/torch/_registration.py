@@ -9,12 +9,15 @@ autograd.Function, which has the forward-mode rule that torch.library's operator
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, NamedTuple, Optional, Sequence
+import inspect
+from typing import Any, Callable, NamedTuple, Optional, Sequence, get_type_hints
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .._arrays import flag
+from ._checks import check_tensor
 from ._direct import is_plain
 
 __all__ = ["Rules", "is_forward_mode", "register"]
@@ -59,6 +62,25 @@ def _widened(values: Sequence[Any], rule: tuple[Sequence[int], Sequence[int]]) -
         if given[i].dtype != wide and not (wide in _HALF and given[i].dtype == torch.float32):
             given[i] = given[i].to(torch.float32 if wide in _HALF else wide)
     return given
+
+
+def _kinds(compute: Callable[..., Any]) -> list[tuple[int, str, Any]]:
+    """(place, name, kind) of the tensors and flags that a function takes."""
+    hints = get_type_hints(compute)
+    found = [(i, name, hints[name]) for i, name in enumerate(inspect.signature(compute).parameters)]
+    return [one for one in found if one[2] in (bool, Tensor, Optional[Tensor])]
+
+
+def _checked(values: tuple[Any, ...], kinds: Sequence[tuple[int, str, Any]]) -> tuple[Any, ...]:
+    """Values of the right kinds: tensors or, where that is allowed, None; True or False."""
+    for place, name, kind in kinds:
+        value = values[place]
+        if kind is not bool:
+            if value is not None or kind is Tensor:
+                check_tensor(name, value)
+        elif value is not True and value is not False:
+            values = (*values[:place], flag(name, value), *values[place + 1 :])
+    return values
 
 
 def _check_devices(values: Sequence[Any]) -> None:
@@ -169,8 +191,10 @@ def register(
     if rules.backward is None:
         return operator, below
     function: Any = _function(name, below, rules)
+    kinds = _kinds(compute)
 
     def call(*values: Any) -> Any:
+        values = _checked(values, kinds)
         if rules.widen is not None and torch.is_autocast_enabled("cpu"):
             values = tuple(_widened(values, rules.widen))
         if torch.compiler.is_compiling():

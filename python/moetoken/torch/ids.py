@@ -12,6 +12,7 @@ from typing import NamedTuple, Optional
 from torch import Tensor
 
 from . import _by_ids
+from ._checks import check_rank, count
 
 __all__ = [
     "PermuteGradResult",
@@ -48,20 +49,12 @@ class UnpermuteGradResult(NamedTuple):
     weights_grad: Optional[Tensor]  # [T, K]
 
 
-def _check_rank(name: str, tensor: Optional[Tensor], rank: int) -> None:
-    if tensor is not None and tensor.dim() != rank:
-        raise ValueError(
-            f"{name} has {tensor.dim()} dimension{'' if tensor.dim() == 1 else 's'}, "
-            f"expected {rank}"
-        )
-
-
 def _tokens_of(sorted_indices: Tensor, topk: int) -> int:
-    _check_rank("sorted_indices", sorted_indices, 1)
-    if topk < 1 or sorted_indices.shape[0] % topk:
+    check_rank("sorted_indices", sorted_indices, 1)
+    if sorted_indices.shape[0] % topk:
         raise ValueError(
             f"sorted_indices has size {sorted_indices.shape[0]}, expected a multiple of "
-            f"topk = {topk}, which is at least 1"
+            f"topk = {topk}"
         )
     return sorted_indices.shape[0] // topk
 
@@ -96,21 +89,23 @@ def permute(
     tensor([[2., 2.],
             [1., 1.]])
     """
-    expert_end = experts_num if expert_end is None else expert_end
+    experts_num = count("experts_num", experts_num)
+    expert_begin = count("expert_begin", expert_begin)
+    expert_end = experts_num if expert_end is None else count("expert_end", expert_end)
     if not 0 <= expert_begin <= expert_end <= experts_num:
         raise ValueError(
             f"expert_begin = {expert_begin}, expert_end = {expert_end}: expected "
             f"0 <= expert_begin <= expert_end <= experts_num = {experts_num}"
         )
-    if capacity is not None and capacity < 1:
-        raise ValueError(f"capacity = {capacity}, expected at least 1")
-    if rows_num is not None and rows_num < 0:
-        raise ValueError(f"rows_num = {rows_num}, expected at least 0")
-    for name, tensor in (("tokens", tokens), ("expert_ids", expert_ids), ("weights", weights)):
-        _check_rank(name, tensor, 2)
-    if rows_num is None:
+    check_rank("tokens", tokens, 2, optional=True)
+    check_rank("expert_ids", expert_ids, 2)
+    check_rank("weights", weights, 2, optional=True)
+    capacity = 0 if capacity is None else count("capacity", capacity, least=1)
+    if rows_num is not None:
+        rows_num = count("rows_num", rows_num)
+    else:
         rows_num = expert_ids.shape[0] * expert_ids.shape[1]
-        if capacity is not None:
+        if capacity:
             rows_num = (expert_end - expert_begin) * capacity
     rows, row_weights, *indices = _by_ids.permute(
         tokens,
@@ -119,7 +114,7 @@ def permute(
         experts_num,
         expert_begin,
         expert_end,
-        0 if capacity is None else capacity,
+        capacity,
         rows_num,
     )
     return PermuteResult(
@@ -135,8 +130,9 @@ def permute_grad(
     permuted_weights_grad: Optional[Tensor] = None,
 ) -> PermuteGradResult:
     """The gradient of :func:`permute` by itself; see :func:`moetoken.ids.permute_grad`."""
-    _check_rank("permuted_tokens_grad", permuted_tokens_grad, 2)
-    _check_rank("permuted_weights_grad", permuted_weights_grad, 1)
+    check_rank("permuted_tokens_grad", permuted_tokens_grad, 2, optional=True)
+    check_rank("permuted_weights_grad", permuted_weights_grad, 1, optional=True)
+    topk = count("topk", topk, least=1)
     tokens_num = _tokens_of(sorted_indices, topk)
     if permuted_tokens_grad is None and permuted_weights_grad is None:
         return PermuteGradResult(None, None)
@@ -180,9 +176,9 @@ def unpermute(
     tensor([[ 7.,  3.],
             [ 0., 11.]])
     """
-    _check_rank("permuted_tokens", permuted_tokens, 2)
+    check_rank("permuted_tokens", permuted_tokens, 2)
     if topk is not None:
-        tokens_num = _tokens_of(sorted_indices, topk)
+        tokens_num = _tokens_of(sorted_indices, count("topk", topk, least=1))
     else:
         givers = (("weights", weights), ("expert_ids", expert_ids), ("residual", residual))
         name, source = next(((n, t) for n, t in givers if t is not None), ("", None))
@@ -190,7 +186,7 @@ def unpermute(
             raise ValueError(
                 "topk is missing: without weights, expert_ids and residual it must be given"
             )
-        _check_rank(name, source, 2)
+        check_rank(name, source, 2)
         tokens_num = source.shape[0]
     return _by_ids.unpermute(
         permuted_tokens,
@@ -215,12 +211,11 @@ def unpermute_grad(
     rows_num: Optional[int] = None,
 ) -> UnpermuteGradResult:
     """The gradient of :func:`unpermute` by itself; see :func:`moetoken.ids.unpermute_grad`."""
-    _check_rank("unpermuted_tokens_grad", unpermuted_tokens_grad, 2)
-    _check_rank("sorted_indices", sorted_indices, 1)
+    check_rank("unpermuted_tokens_grad", unpermuted_tokens_grad, 2)
+    check_rank("sorted_indices", sorted_indices, 1)
+    check_rank("permuted_tokens", permuted_tokens, 2, optional=True)
     if rows_num is None:
         rows_num = (sorted_indices if permuted_tokens is None else permuted_tokens).shape[0]
-    elif rows_num < 0:
-        raise ValueError(f"rows_num = {rows_num}, expected at least 0")
     wants_weights = weights is not None and permuted_tokens is not None
     rows, weights_grad = _by_ids.unpermute_grad(
         unpermuted_tokens_grad,
@@ -229,7 +224,7 @@ def unpermute_grad(
         weights,
         expert_bias,
         expert_ids,
-        rows_num,
+        count("rows_num", rows_num),
         True,
         wants_weights,
     )

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from .. import _library
+from .._arrays import flag
 from . import _operators
-from ._checks import shape_to_restore
+from ._checks import ANY, check_float, check_rank, count, naming, to_restore
 from ._operators import call, unread_rows
 from ._registration import Rules, register
 
@@ -203,6 +204,7 @@ def _permute_padded(
     return rows, None if probs is None else row_probs, indices
 
 
+@naming(unpermuted_tokens_grad="tokens")
 def permute(
     tokens: Tensor,
     routing_map: Tensor,
@@ -225,6 +227,12 @@ def permute(
     [2, T, K], K = num_out_tokens / T, which :func:`unpermute` takes.
     `fused` and `align_size` are for CUDA kernels and change nothing here.
     """
+    check_rank("tokens", tokens, 2)
+    check_rank("routing_map", routing_map, 2)
+    check_rank("probs", probs, 2, optional=True)
+    drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    if num_out_tokens is not None:
+        num_out_tokens = count("num_out_tokens", num_out_tokens, least=ANY)
     if tokens.shape[0] != routing_map.shape[0]:
         raise ValueError(
             f"tokens has {tokens.shape[0]} rows, but routing_map has {routing_map.shape[0]}"
@@ -295,7 +303,13 @@ def unpermute(
     """
     if pad_offsets is not None:
         raise ValueError("pad_offsets is given, expected None: permute here never pads rows")
-    tokens_num, hidden_size = shape_to_restore(restore_shape)
+    check_rank("permuted_tokens", permuted_tokens, 2)
+    check_rank("sorted_indices", sorted_indices, 1)
+    check_rank("probs", probs, 2, optional=True)
+    check_float("probs", probs)
+    check_rank("routing_map", routing_map, 2, optional=True)
+    drop_and_pad = flag("drop_and_pad", drop_and_pad)
+    tokens_num, hidden_size = to_restore(restore_shape)
     settings = (tokens_num, hidden_size, drop_and_pad, False, False)
     indices, rows, weights = sorted_indices, permuted_tokens, probs
     if probs is not None:

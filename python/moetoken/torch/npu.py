@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import _operators, unpermute_with_indices
-from ._checks import check_count, check_matrix, shape_to_restore
+from ._checks import check_rank, check_restore_shape, count, naming, to_restore
 from ._npu_by_ids import (
     npu_moe_finalize_routing,
     npu_moe_init_routing,
@@ -52,9 +52,9 @@ def npu_moe_token_permute_with_routing_map(
     N is `num_out_tokens` (by default the number of tokens), rounded down to a multiple of T, or of
     E with `drop_and_pad`. Differentiable in `tokens` and `probs`.
     """
-    check_matrix("tokens", tokens)
-    wanted = tokens.shape[0] if num_out_tokens is None else num_out_tokens
-    check_count("num_out_tokens", wanted)
+    check_rank("tokens", tokens, 2)
+    check_rank("routing_map", routing_map, 2)
+    wanted = tokens.shape[0] if num_out_tokens is None else count("num_out_tokens", num_out_tokens)
     divisor = routing_map.shape[1 if drop_and_pad else 0]
     slots_num = wanted // divisor * divisor if divisor else 0
     permuted_tokens, permuted_probs, sorted_indices = _operators.permute(
@@ -63,6 +63,7 @@ def npu_moe_token_permute_with_routing_map(
     return permuted_tokens, None if probs is None else permuted_probs, sorted_indices
 
 
+@naming(permuted_tokens_grad="permuted_token_out_grad", permuted_probs_grad="probs_grad")
 def npu_moe_token_permute_with_routing_map_grad(
     permuted_token_out_grad: Tensor,
     probs_grad: Optional[Tensor],
@@ -73,13 +74,15 @@ def npu_moe_token_permute_with_routing_map_grad(
     drop_and_pad: bool,
 ) -> tuple[Tensor, Optional[Tensor]]:
     """tokens_grad [T, H], probs_grad [T, E] or None without `probs_grad`."""
+    check_rank("permuted_tokens_grad", permuted_token_out_grad, 2)
+    check_rank("permuted_probs_grad", probs_grad, 1, optional=True)
     tokens, probs = _operators.permute_grad(
         permuted_token_out_grad,
         probs_grad,
         sorted_indices,
         routing_map,
-        tokens_num,
-        experts_num,
+        count("tokens_num", tokens_num),
+        count("experts_num", experts_num),
         drop_and_pad,
         True,
     )
@@ -96,7 +99,7 @@ def npu_moe_token_unpermute_with_routing_map(
     drop_and_pad: bool = False,
 ) -> Tensor:
     """unpermuted_tokens [T, H]. Differentiable in `permuted_tokens` and `probs`."""
-    tokens_num, hidden_size = shape_to_restore(restore_shape)
+    tokens_num, hidden_size = to_restore(restore_shape)
     return _operators.unpermute(
         permuted_tokens,
         sorted_indices,
@@ -136,6 +139,7 @@ def _npu_moe_token_unpermute_with_routing_map(
     return found.unpermuted_tokens, found.out_index, found.permute_token_id, found.permuted_probs
 
 
+@naming(permute_token_id="permuted_token_id")
 def npu_moe_token_unpermute_with_routing_map_grad(
     unpermuted_tokens_grad: Tensor,
     out_index: Tensor,
@@ -152,11 +156,10 @@ def npu_moe_token_unpermute_with_routing_map_grad(
     plug-in hands in `out_index` a second time there. `permuted_tokens_grad` has the rows of
     `permuted_tokens`, or one a slot where that is not given.
     """
-    if restore_shape is not None and tuple(restore_shape) != tuple(unpermuted_tokens_grad.shape):
-        raise ValueError(
-            f"restore_shape is {tuple(restore_shape)}, but unpermuted_tokens_grad is "
-            f"{tuple(unpermuted_tokens_grad.shape)}"
-        )
+    check_rank("unpermuted_tokens_grad", unpermuted_tokens_grad, 2)
+    check_rank("out_index", out_index, 1)
+    check_rank("permuted_tokens", permuted_tokens, 2, optional=True)
+    check_restore_shape(restore_shape, unpermuted_tokens_grad)
     tokens_grad, probs_grad = _operators.unpermute_grad(
         unpermuted_tokens_grad,
         out_index,

@@ -13,7 +13,7 @@ from typing import Optional, Sequence
 from torch import Tensor
 
 from . import _by_ids
-from ._checks import check_matrix
+from ._checks import check_rank, count, naming
 from ._indices import columns_first, rows_of_slots, tokens_first, weights_for, within
 
 __all__ = ["moe_permute", "moe_unpermute"]
@@ -29,6 +29,7 @@ def _check_map_type(map_type: str) -> None:
         raise ValueError(f"map_type = {map_type!r}, expected 'index'")
 
 
+@naming(unpermuted_tokens_grad="inp", expert_ids="routing_map")
 def moe_permute(
     inp: Tensor,
     routing_map: Tensor,
@@ -56,17 +57,21 @@ def moe_permute(
             [3., 4.]])
     """
     _check_map_type(map_type)
-    if inp.dim() != 2 or routing_map.dim() != 2 or inp.shape[0] != routing_map.shape[0]:
+    check_rank("inp", inp, 2)
+    check_rank("routing_map", routing_map, 2)
+    if inp.shape[0] != routing_map.shape[0]:
         raise ValueError(
             f"inp has shape {list(inp.shape)}, routing_map {list(routing_map.shape)}: expected "
             "[T, H] and [T, K]"
         )
+    num_out_tokens = count("num_out_tokens", num_out_tokens, least=-1)
     rows_num = num_out_tokens if num_out_tokens > 0 else routing_map.numel()
     indices = within(rows_of_slots(routing_map), rows_num)
     row_id_map = columns_first(indices, routing_map.shape[1])
     return _by_ids.spread(inp, indices, rows_num), row_id_map
 
 
+@naming(permuted_tokens="inp", weights="merging_probs", sorted_indices="row_id_map")
 def moe_unpermute(
     inp: Tensor,
     row_id_map: Tensor,
@@ -89,11 +94,12 @@ def moe_unpermute(
         if merging_probs is not None:
             raise ValueError("merging_probs and probs are given, expected merging_probs alone")
         merging_probs = probs
-    if merging_probs is not None:
-        check_matrix("merging_probs", merging_probs)
+    check_rank("inp", inp, 2)
+    check_rank("row_id_map", row_id_map, 1)
+    check_rank("merging_probs", merging_probs, 2, optional=True)
     topk = 1 if merging_probs is None else merging_probs.shape[1]
     tokens_num = row_id_map.numel() if merging_probs is None else merging_probs.shape[0]
-    if row_id_map.dim() != 1 or row_id_map.shape[0] != tokens_num * topk:
+    if row_id_map.shape[0] != tokens_num * topk:
         raise ValueError(
             f"row_id_map has shape {list(row_id_map.shape)}, expected [T * K], T = {tokens_num} "
             f"and K = {topk}"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import _by_ids
-from ._checks import check_count, check_matrix
+from ._checks import check_rank, check_tensor, count, naming
 from ._indices import rows_of_slots, weights_for, within
 
 __all__ = ["moe_permute", "moe_permute_unpermute_supported", "moe_unpermute"]
@@ -35,13 +35,11 @@ def _local_ids(topk_ids: Tensor, n_expert: int, expert_map: Optional[Tensor]) ->
     return torch.where(known, local, n_expert)
 
 
-def _check(
-    hidden_states: Tensor, topk_ids: Tensor, n_expert: int, local_num: int, expert_map: Any
-) -> None:
-    check_count("n_expert", n_expert)
-    check_count("n_local_expert", local_num)
-    tensors = (hidden_states, topk_ids)
-    if any(t.dim() != 2 for t in tensors) or hidden_states.shape[0] != topk_ids.shape[0]:
+def _check(hidden_states: Tensor, topk_ids: Tensor, n_expert: int, expert_map: Any) -> None:
+    check_rank("hidden_states", hidden_states, 2)
+    check_rank("topk_ids", topk_ids, 2)
+    check_rank("expert_map", expert_map, 1, optional=True)
+    if hidden_states.shape[0] != topk_ids.shape[0]:
         raise ValueError(
             f"hidden_states has shape {list(hidden_states.shape)}, topk_ids "
             f"{list(topk_ids.shape)}: expected [T, H] and [T, K]"
@@ -54,6 +52,7 @@ def _check(
 
 def _write(name: str, out: Tensor, value: Tensor) -> Tensor:
     """Into a tensor of the caller's, which PyTorch is told of."""
+    check_tensor(name, out)
     if out.shape != value.shape or out.dtype != value.dtype:
         raise ValueError(
             f"{name} is {list(out.shape)} of {out.dtype}, expected {list(value.shape)} of "
@@ -62,6 +61,7 @@ def _write(name: str, out: Tensor, value: Tensor) -> Tensor:
     return out.copy_(value)
 
 
+@naming(unpermuted_tokens_grad="hidden_states", expert_ids="topk_ids")
 def moe_permute(
     hidden_states: Tensor,
     a1q_scale: Optional[Tensor],
@@ -108,8 +108,12 @@ def moe_permute(
     tensor([[1.5000, 3.0000],
             [6.0000, 8.0000]])
     """
-    local_num = n_expert if n_local_expert == -1 else n_local_expert
-    _check(hidden_states, topk_ids, n_expert, local_num, expert_map)
+    n_expert = count("n_expert", n_expert)
+    local_num = count("n_local_expert", n_local_expert, least=-1)
+    local_num = n_expert if local_num == -1 else local_num
+    _check(hidden_states, topk_ids, n_expert, expert_map)
+    if a1q_scale is not None:
+        check_tensor("a1q_scale", a1q_scale)
     slots_num, topk = topk_ids.numel(), max(topk_ids.shape[1], 1)
     sorted_by = _local_ids(topk_ids, n_expert, expert_map)
     inverse = rows_of_slots(sorted_by)
@@ -127,6 +131,11 @@ def moe_permute(
     return rows, a1q_scale, offsets, inverse, torch.where(sources < 0, slots_num, sources)
 
 
+@naming(
+    permuted_tokens="permuted_hidden_states",
+    weights="topk_weights",
+    sorted_indices="inv_permuted_idx",
+)
 def moe_unpermute(
     out: Tensor,
     permuted_hidden_states: Tensor,
@@ -139,7 +148,9 @@ def moe_unpermute(
     Rows from the last of `expert_first_token_offset` on belong to no local expert and add nothing;
     they are not read. Gradients flow from `out` to `permuted_hidden_states` and `topk_weights`.
     """
-    check_matrix("topk_weights", topk_weights)
+    check_rank("permuted_hidden_states", permuted_hidden_states, 2)
+    check_rank("topk_weights", topk_weights, 2)
+    check_tensor("inv_permuted_idx", inv_permuted_idx)
     tokens_num, topk = topk_weights.shape
     if inv_permuted_idx.numel() != tokens_num * topk:
         raise ValueError(

@@ -370,7 +370,7 @@ WRONG = {
         lambda: npu.npu_moe_finalize_routing(
             torch.ones(1, 1), None, torch.ones(1, 1), None, None, torch.zeros(1).int(), None
         ),
-        "residual",
+        "skip1 is NULL, expected a tensor as skip2 is given",
     ),
     "counts": (
         lambda: npu.npu_moe_re_routing(torch.ones(3, 1), torch.tensor([[1, 1]])),
