@@ -332,13 +332,17 @@ def _bias_grad(
     expert_bias: Tensor,
     expert_ids: Tensor,
 ) -> Tensor:
-    """The derivative of S by expert_bias, which no operator computes: PyTorch's own."""
-    wide = torch.promote_types(g.dtype, torch.float32)
+    """The derivative of S by expert_bias, which no operator computes: PyTorch's own, in float64.
+
+    One choice of all tokens after another, so that nothing of size T * K * H is made.
+    """
     used = sorted_indices.view(expert_ids.shape) >= 0
-    factors = used.to(wide) if weights is None else torch.where(used, weights.to(wide), 0)
-    rows = (factors.unsqueeze(2) * g.to(wide).unsqueeze(1)).reshape(-1, g.shape[1])
-    experts = torch.where(used, expert_ids, 0).reshape(-1).long()
-    return torch.zeros_like(expert_bias, dtype=wide).index_add(0, experts, rows).to(g.dtype)
+    factors = used.double() if weights is None else torch.where(used, weights.double(), 0)
+    experts = torch.where(used, expert_ids, 0).long()
+    sums, wide = torch.zeros_like(expert_bias, dtype=torch.float64), g.double()
+    for k in range(expert_ids.shape[1]):
+        sums = sums.index_add(0, experts[:, k], factors[:, k : k + 1] * wide)
+    return sums.to(expert_bias.dtype)
 
 
 # ---- unpermute ----------------------------------------------------------------------------------

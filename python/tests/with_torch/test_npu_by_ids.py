@@ -296,6 +296,20 @@ def test_re_routing_is_differentiable():
 # ---- all of them --------------------------------------------------------------------------------
 
 
+def test_opcheck():
+    torch.library.opcheck(torch.ops.moetoken.ids_rows, (ids_of(1, -1),))
+    torch.library.opcheck(torch.ops.moetoken.ids_rows, (torch.tensor([10**12, -5, 7]),))
+    counts = torch.tensor([[1, 0, 2], [2, 1, 0]])
+    torch.library.opcheck(torch.ops.moetoken.npu_experts_of_ranks, (counts, 6))
+
+
+def test_ids_beyond_32_bits_are_refused():
+    """They would name experts that are there if they were cut."""
+    ids = torch.tensor([[2**32], [1]])
+    with pytest.raises(IndexError, match=rf"expert_idx\[0, 0\] = {2**32}"):
+        npu.npu_moe_init_routing_v2(torch.ones(2, 1), ids, expert_num=4)
+
+
 def test_compile_fullgraph():
     expert_idx = ids_of(1)
     row_idx = torch.arange(T * K, dtype=torch.int32).view(K, T).T.contiguous()

@@ -115,6 +115,28 @@ def test_functional_transforms_agree(name):
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_the_bias_is_rounded_once(dtype):
+    """Thousands of tokens an expert: sums in the tokens' type, or in float32, would be seen."""
+    tokens_num, experts_num = 5000, 3
+    rng = np.random.default_rng(1)
+    expert_ids = torch.from_numpy(rng.integers(-1, experts_num, (tokens_num, 2)))
+    g, weights = (torch.from_numpy(rng.random((tokens_num, 2))).to(dtype) for _ in range(2))
+    bias = torch.zeros(experts_num, 2, dtype=dtype, requires_grad=True)
+    found = ids.permute(g, expert_ids, experts_num=experts_num)
+    y = ids.unpermute(
+        found.permuted_tokens, found.sorted_indices, weights,
+        expert_bias=bias, expert_ids=expert_ids,
+    )  # fmt: skip
+    y.backward(g)
+    sums = np.zeros((experts_num, 2), np.longdouble)
+    for t in range(tokens_num):
+        for k in range(2):
+            if expert_ids[t, k] >= 0:
+                sums[expert_ids[t, k]] += float(weights[t, k]) * g[t].double().numpy()
+    assert torch.equal(bias.grad, torch.from_numpy(sums.astype(np.float64)).to(dtype))
+
+
 def samples():
     expert_ids = routing()
     tokens, weights, rows = randn(T, H), randn(T, K, seed=2), randn(7, H, seed=3)
