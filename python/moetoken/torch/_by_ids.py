@@ -336,7 +336,9 @@ def _bias_grad(
     wide = torch.promote_types(g.dtype, torch.float32)
     used = sorted_indices.view(expert_ids.shape) >= 0
     factors = used.to(wide) if weights is None else torch.where(used, weights.to(wide), 0)
-    rows = (factors.unsqueeze(2) * g.to(wide).unsqueeze(1)).reshape(-1, g.shape[1])
+    rows = factors.unsqueeze(2) * g.to(wide).unsqueeze(1)
+    # Masked once more: a factor of 0 makes NaN of an infinite gradient.
+    rows = torch.where(used.unsqueeze(2), rows, 0).reshape(-1, g.shape[1])
     experts = torch.where(used, expert_ids, 0).reshape(-1).long()
     return torch.zeros_like(expert_bias, dtype=wide).index_add(0, experts, rows).to(g.dtype)
 

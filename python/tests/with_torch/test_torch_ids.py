@@ -121,6 +121,21 @@ def test_functional_transforms_agree(name):
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+def test_unused_slots_take_nothing_from_infinite_gradients(weighted):
+    """Token 0 uses expert 1 alone: an infinite gradient meets no factor 0 of its unused slot."""
+    bias = torch.zeros(2, H, requires_grad=True)
+    found = ids.unpermute(
+        torch.zeros(1, H),
+        torch.tensor([0, -1]),
+        torch.tensor([[1.0, torch.nan]]) if weighted else None,
+        expert_bias=bias,
+        expert_ids=torch.tensor([[1, 0]]),
+    )
+    found.backward(torch.full((1, H), torch.inf))
+    assert bias.grad.tolist() == [[0.0] * H, [torch.inf] * H]
+
+
 def samples():
     expert_ids = routing()
     tokens, weights, rows = randn(T, H), randn(T, K, seed=2), randn(7, H, seed=3)
