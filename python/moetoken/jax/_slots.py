@@ -72,7 +72,8 @@ def combine(
             there = used & (ordinals < jnp.sum(routing_map != 0, 1)[token_id])
             found = probs[token_id, experts[token_id, inside]].astype(wide)
             weights = jnp.where(there, found, 0)
-        rows = x[jnp.maximum(out_index, 0)].astype(wide) * weights[:, None]
+        rows = jnp.where(used[:, None], x[jnp.maximum(out_index, 0)].astype(wide), 0)
+        rows = rows * weights[:, None]
         return jnp.zeros((tokens_num, x.shape[1]), wide).at[token_id].add(rows).astype(x.dtype)
 
     return _each(batch, one, x, out_index, token_id, routing_map, probs)
@@ -90,10 +91,15 @@ def _ordinals(token_id: Any) -> Any:
 
 
 def _bias_of_slots(bias: Any, ids: Any, indices: Any) -> tuple[Any, Any]:
-    """The bias of each slot [T, K, H], and which slots are used [T, K]."""
+    """The bias of each slot [T, K, H], zero for an unused one, and which are used [T, K].
+
+    Widened before it is read: backward, JAX adds a column's gradient up in the type that is read.
+    Unused slots are zero by choice, not by their factor 0, which makes NaN of an infinite number.
+    """
     used = indices.reshape(ids.shape) >= 0
     wide = jnp.promote_types(bias.dtype, jnp.float32)
-    return bias[jnp.where(used, ids, 0)].astype(wide), used
+    rows = bias.astype(wide)[jnp.where(used, ids, 0)]
+    return jnp.where(used[..., None], rows, 0), used
 
 
 def bias_term(batch: tuple[int, ...], weights: Any, bias: Any, ids: Any, indices: Any) -> Any:

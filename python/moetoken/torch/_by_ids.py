@@ -341,7 +341,9 @@ def _bias_grad(
     experts = torch.where(used, expert_ids, 0).long()
     sums, wide = torch.zeros_like(expert_bias, dtype=torch.float64), g.double()
     for k in range(expert_ids.shape[1]):
-        sums = sums.index_add(0, experts[:, k], factors[:, k : k + 1] * wide)
+        # Masked once more: a factor of 0 makes NaN of an infinite gradient.
+        rows = torch.where(used[:, k : k + 1], factors[:, k : k + 1] * wide, 0)
+        sums = sums.index_add(0, experts[:, k], rows)
     return sums.to(expert_bias.dtype)
 
 

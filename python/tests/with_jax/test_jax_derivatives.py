@@ -338,3 +338,12 @@ def test_the_handler_itself_refuses_a_rank_too_few():
     )
     with pytest.raises(Exception, match="a tensor has fewer dimensions than the operator's"):
         run(jnp.ones(3)).block_until_ready()
+
+
+def test_an_unused_slot_takes_nothing_from_an_infinite_row():
+    """Slot 1 (token 1) names no row; the row that is infinite belongs to nobody."""
+    slots = (jnp.array([1, -1]), jnp.array([0, 1]))
+    rows_grad = lambda g: mj.unpermute_grad(g, *slots, rows_num=2)[0]  # noqa: E731
+    _, backward = jax.vjp(rows_grad, jnp.ones((2, 2)))
+    found = backward(jnp.array([[jnp.inf, jnp.inf], [3.0, 4.0]]))[0]
+    np.testing.assert_array_equal(found, [[3.0, 4.0], [0.0, 0.0]])

@@ -145,6 +145,51 @@ def test_vmap_is_a_loop():
             np.testing.assert_allclose(a[i], b, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bias_gradient_of_many_tokens(dtype, weighted):
+    """16384 gradients of 1 (times 2 by weight); a bfloat16 sum of such ones stays at 256."""
+    many = 16384
+    rows, bias = jnp.ones((many, H), dtype), jnp.zeros((E, H), dtype)
+    weights = jnp.full((many, 1), 2, dtype) if weighted else None
+    slots = dict(expert_ids=jnp.full((many, 1), 3), topk=1)
+
+    def total(bias):
+        y = ids.unpermute(rows, jnp.arange(many), weights, expert_bias=bias, **slots)
+        return y.astype("float32").sum()
+
+    wanted = np.zeros((E, H))
+    wanted[3] = many * (2 if weighted else 1)
+    found = jax.grad(total)(bias)
+    assert found.dtype == bias.dtype
+    np.testing.assert_array_equal(np.asarray(found, "float64"), wanted)
+
+
+def test_unused_slots_take_nothing_from_infinite_numbers():
+    """Token 0 uses expert 1 alone: what is infinite meets no factor 0 of its unused slot."""
+    rows, indices, inf = jnp.zeros((1, H)), jnp.array([0, -1]), jnp.inf
+    weights, bias, slots = jnp.ones((1, 2)), jnp.zeros((2, H)), jnp.array([[1, 0]])
+
+    def layer(weights, bias):
+        return ids.unpermute(rows, indices, weights, expert_bias=bias, expert_ids=slots)
+
+    _, backward = jax.vjp(layer, weights, bias)
+    np.testing.assert_array_equal(backward(jnp.full((1, H), inf))[1], [[0] * H, [inf] * H])
+    change = jnp.array([[inf] * H, [1.0] * H])  # of expert 0, which no used slot names
+    tangent = jax.jvp(lambda b: layer(weights, b), (bias,), (change,))[1]
+    np.testing.assert_array_equal(tangent, jnp.ones((1, H)))
+
+    def weights_grad(bias, g):
+        more = dict(permuted_tokens=rows, weights=weights, expert_bias=bias, expert_ids=slots)
+        return ids.unpermute_grad(g, indices, **more).weights_grad
+
+    g = jnp.ones((1, H))
+    found = jax.jvp(lambda b: weights_grad(b, g), (bias,), (change,))[1]
+    np.testing.assert_array_equal(found, [[H, 0]])
+    _, backward = jax.vjp(lambda g: weights_grad(change, g), g)
+    np.testing.assert_array_equal(backward(jnp.ones((1, 2)))[0], jnp.ones((1, H)))
+
+
 def test_a_row_named_twice():
     """Forward the combine only reads; the gradient has no answer."""
     rows, indices = normal(2, H), jnp.array([0, 0, 1, -1])

@@ -137,6 +137,21 @@ def test_the_gradient_of_the_bias_is_rounded_once(dtype):
     assert torch.equal(bias.grad, torch.from_numpy(sums.astype(np.float64)).to(dtype))
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+def test_unused_slots_take_nothing_from_infinite_gradients(weighted):
+    """Token 0 uses expert 1 alone: an infinite gradient meets no factor 0 of its unused slot."""
+    bias = torch.zeros(2, H, requires_grad=True)
+    found = ids.unpermute(
+        torch.zeros(1, H),
+        torch.tensor([0, -1]),
+        torch.tensor([[1.0, torch.nan]]) if weighted else None,
+        expert_bias=bias,
+        expert_ids=torch.tensor([[1, 0]]),
+    )
+    found.backward(torch.full((1, H), torch.inf))
+    assert bias.grad.tolist() == [[0.0] * H, [torch.inf] * H]
+
+
 def samples():
     expert_ids = routing()
     tokens, weights, rows = randn(T, H), randn(T, K, seed=2), randn(7, H, seed=3)
