@@ -1,5 +1,6 @@
 /* no_memory_test.c - what every call answers when the process has no memory left: linked with the
  * layer's objects, whose allocations come by here. */
+#include "aclnnop/aclnn_moe_token_unpermute_grad.h"
 #include "twin.h"
 
 void *__real_malloc(size_t bytes);
@@ -116,11 +117,44 @@ static void phase_one(void **state)
     grad_call_drop(&call);
 }
 
+/* By expert ids, with probs that go through a copy: that, too, is in the workspace. */
+static void phase_two_by_ids(void **state)
+{
+    (void)state;
+    const int32_t indices[] = {1, 0}, no_probs[] = {0};
+    struct twin_tensor rows = twin_make(ACL_FLOAT, 2, 2, example_rows);
+    struct twin_tensor sorted = twin_make(ACL_INT32, 2, -1, indices);
+    struct twin_tensor grad = twin_make(ACL_FLOAT, 1, 2, example_grad);
+    struct twin_tensor probs = twin_make(ACL_BF16, 1, 2, no_probs);
+    struct twin_tensor rows_grad = twin_make(ACL_FLOAT, 2, 2, NULL);
+    struct twin_tensor probs_grad = twin_make(ACL_BF16, 1, 2, NULL);
+    uint64_t bytes;
+    aclOpExecutor *executor;
+    void *workspace;
+    assert_int_equal(aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
+                         rows.tensor, grad.tensor, sorted.tensor, probs.tensor, false, NULL,
+                         rows_grad.tensor, probs_grad.tensor, &bytes, &executor),
+                     ACLNN_SUCCESS);
+    assert_int_equal(aclrtMalloc(&workspace, bytes, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+    allocations_left = 0;
+    aclnnStatus status = aclnnMoeTokenUnpermuteGrad(workspace, bytes, executor, twin_stream);
+    allocations_left = -1;
+    assert_int_equal(status, ACLNN_SUCCESS);
+    /* <(5, 6), (1, -1)> = -1 and <(1, 2), (1, -1)> = -1 */
+    const uint16_t expected[] = {0xBF80, 0xBF80};
+    assert_memory_equal(probs_grad.data, expected, sizeof expected);
+    assert_int_equal(aclrtFree(workspace), ACL_SUCCESS);
+    struct twin_tensor *all[] = {&rows, &sorted, &grad, &probs, &rows_grad, &probs_grad};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        twin_drop(all[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest first[] = {cmocka_unit_test(device)};
     const struct CMUnitTest tests[] = {cmocka_unit_test(run_time), cmocka_unit_test(queued_work),
-                                       cmocka_unit_test(objects), cmocka_unit_test(phase_one)};
+                                       cmocka_unit_test(objects), cmocka_unit_test(phase_one),
+                                       cmocka_unit_test(phase_two_by_ids)};
     int failed = cmocka_run_group_tests(first, NULL, NULL);
     return failed + cmocka_run_group_tests(tests, twin_setup, twin_teardown);
 }

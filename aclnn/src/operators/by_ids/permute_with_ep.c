@@ -49,7 +49,6 @@ static aclnnStatus check_probs(aclOpExecutor *executor)
     struct operand *probs = &executor->operands[PROBS];
     struct operand *permuted_probs = &executor->operands[PERMUTED_PROBS];
     executor_drop_vacant(executor, PROBS);
-    executor_drop_vacant(executor, PERMUTED_PROBS);
     aclnnStatus status = executor_same_type(executor, PROBS, TOKENS);
     if (status == ACLNN_SUCCESS)
         status = executor_same_type(executor, PERMUTED_PROBS, TOKENS);

@@ -46,7 +46,6 @@ static aclnnStatus check_probs(aclOpExecutor *executor)
     struct operand *given = &executor->operands[PERMUTED_PROBS_GRAD];
     struct operand *wanted = &executor->operands[PROBS_GRAD];
     executor_drop_vacant(executor, PERMUTED_PROBS_GRAD);
-    executor_drop_vacant(executor, PROBS_GRAD);
     aclnnStatus status = executor_same_type(executor, PERMUTED_PROBS_GRAD, PERMUTED_GRAD);
     if (status == ACLNN_SUCCESS)
         status = executor_same_type(executor, PROBS_GRAD, PERMUTED_GRAD);

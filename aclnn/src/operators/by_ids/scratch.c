@@ -18,7 +18,7 @@ void *scratch_take(void **next, int64_t count, size_t size)
 
 static const char *first_element(const DLTensor *tensor)
 {
-    return (const char *)tensor->data + tensor->byte_offset;
+    return tensor->data ? (const char *)tensor->data + tensor->byte_offset : NULL;
 }
 
 static aclnnStatus copy_rows(const DLTensor *indices, const char *name,
@@ -35,7 +35,7 @@ static aclnnStatus copy_rows(const DLTensor *indices, const char *name,
             return fail(ACLNN_ERR_INNER_TILING_ERROR,
                         "%s[%" PRId64 "] = %" PRId32 ", expected a row or -1", name, i, value);
         int64_t row = value - window->begin;
-        rows[i] = value >= 0 && row >= 0 && row < rows_num ? (int32_t)row : -1;
+        rows[i] = row >= 0 && row < rows_num ? (int32_t)row : -1;
     }
     return ACLNN_SUCCESS;
 }

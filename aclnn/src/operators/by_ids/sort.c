@@ -131,10 +131,10 @@ static int64_t id_at(const DLTensor *indices, int64_t token, int64_t k)
     return id;
 }
 
+/* Of at least one id. */
 static void find_bounds(const DLTensor *indices, int64_t *least, int64_t *largest)
 {
-    *least = 0;
-    *largest = 0;
+    *least = *largest = id_at(indices, 0, 0);
     for (int64_t t = 0; t < indices->shape[0]; t++)
         for (int64_t k = 0; k < indices->shape[1]; k++) {
             int64_t id = id_at(indices, t, k);
@@ -143,21 +143,26 @@ static void find_bounds(const DLTensor *indices, int64_t *least, int64_t *larges
         }
 }
 
-/* The ids so that none is below 0, where one would mean an unused slot: as they are, or moved up
- * into the scratch. */
+/* What moetoken.h takes as an id: one below 0 is an unused slot there. */
+static const int64_t ID_MAX = INT64_MAX - 4;
+
+/* The ids as they are, or moved into [0, ID_MAX] in the scratch: their order is all that counts. */
 static aclnnStatus find_ids(const aclOpExecutor *executor, int place, DLTensor *ids,
                             int64_t *experts_num)
 {
-    int64_t least, largest, span, *moved = executor->scratch;
+    int64_t least = 0, largest = 0, span, *moved = executor->scratch;
     const DLTensor *indices = executor_tensor(executor, place);
-    find_bounds(indices, &least, &largest);
-    if (__builtin_sub_overflow(largest, least, &span) || span > INT64_MAX - 4)
+    if (indices->shape[0] > 0 && indices->shape[1] > 0)
+        find_bounds(indices, &least, &largest);
+    if (__builtin_sub_overflow(largest, least, &span) || span > ID_MAX)
         return fail(ACLNN_ERR_INNER_TILING_ERROR,
-                    "indices go from %" PRId64 " to %" PRId64 ", expected less than 2^63 - 4 apart",
-                    least, largest);
+                    "indices go from %" PRId64 " to %" PRId64 ", expected at most %" PRId64
+                    " apart",
+                    least, largest, ID_MAX);
     *ids = *indices;
-    *experts_num = span + 1;
-    if (least < 0) {
+    bool as_they_are = least >= 0 && largest <= ID_MAX;
+    *experts_num = (as_they_are ? largest : span) + 1;
+    if (!as_they_are) {
         for (int64_t t = 0; t < indices->shape[0]; t++)
             for (int64_t k = 0; k < indices->shape[1]; k++)
                 *moved++ = id_at(indices, t, k) - least;
