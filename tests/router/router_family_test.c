@@ -102,6 +102,31 @@ static void same_bits_in_any_workspace(void **state)
     }
 }
 
+/* The least workspace that the check takes is enough, also where more threads are asked for. */
+static void least_workspace(void **state)
+{
+    (void)state;
+    static int64_t memory[40000];
+    for (int which = 0; which < FUNCTIONS; which++) {
+        struct any_call own, given;
+        any_call_make(&own, which, 2100, 33, 5, MOETOKEN_F32, false);
+        run(&own, NULL);
+        any_call_copy(&given, &own);
+        moetoken_options options = {.threads = 3, .workspace = memory};
+        while (given.function->try_it(&given.args, &options) == MOETOKEN_ERR_WORKSPACE &&
+               options.workspace_bytes < sizeof memory)
+            options.workspace_bytes += 8;
+        memset(memory, 0x5a, sizeof memory);
+        run(&given, &options);
+        check_same_outputs(&own, &given);
+        for (size_t i = options.workspace_bytes; i < sizeof memory; i++)
+            check(((char *)memory)[i] == 0x5a, "%s: byte %zu of %zu was written",
+                  given.function->name, i, options.workspace_bytes);
+        any_call_free(&own);
+        any_call_free(&given);
+    }
+}
+
 /* What else is asked for changes no output. */
 static void each_output_alone(void **state)
 {
@@ -346,6 +371,7 @@ int main(void)
         cmocka_unit_test(same_bits_in_every_layout),
         cmocka_unit_test(same_bits_on_threads),
         cmocka_unit_test(same_bits_in_any_workspace),
+        cmocka_unit_test(least_workspace),
         cmocka_unit_test(each_output_alone),
         cmocka_unit_test(rows_far_apart),
         cmocka_unit_test(descriptions_of_large_tensors),
