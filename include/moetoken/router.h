@@ -47,8 +47,7 @@
  *   rounded once. The bits are the same on every instruction set, C library, number of threads and
  *   stride. Before the one rounding a score's relative error is below 2^-50 (unless it is
  *   subnormal in binary64), so a float32 score is the correctly rounded one but where the exact
- *   value lies within 2^-50 of the middle between two float32 numbers. docs/router.md has the
- * whole.
+ *   value lies within 2^-50 of the middle between two float32 numbers. docs/router.md says more.
  *
  * Special values
  *   NaN ranks below everything, -0 and +0 are equal, and ties go to the lower index, for groups
@@ -110,7 +109,7 @@ MOETOKEN_API moetoken_status moetoken_router_workspace_size(int64_t tokens_num, 
  *    group e / G; a group's value is the sum of its group_score_count best choice values, best
  *    first; only the groups_top best groups stay. Then the topk best experts, best first.
  * 3. weights[t,k] = the chosen expert's score without bias, with normalize divided by (the sum of
- * the chosen, in slot order, + eps), times scale.
+ *    the chosen, in slot order, + eps), times scale.
  *
  * probs[t,e] and routing_map[t,e] say the same by map: the weight, and 1, of a chosen pair, 0
  * elsewhere. A token whose token_mask is 0 is not routed: expert_ids -1, weights, probs, map and
@@ -163,10 +162,10 @@ MOETOKEN_API moetoken_status moetoken_router_grad_check(const moetoken_router_gr
 
 /* The switch load balancing loss:
  *
- *     loss = E * coeff / (topk * N^2) * sum over e of rows_per_expert[e] * sum over t of
- * scores[t,e]
+ *     loss = E * coeff / (topk * N^2) * sum over e of rows_per_expert[e] * S[e]
  *
- * with N = total_tokens. rows_per_expert may count the tokens of other processes too. */
+ * with N = total_tokens and S[e] the sum over t of scores[t,e]. rows_per_expert may count the
+ * tokens of other processes too. */
 typedef struct moetoken_router_balance_loss_args {
     size_t struct_size;
     const DLTensor *scores;          /* in  [T,E] floating */

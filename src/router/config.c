@@ -1,8 +1,31 @@
 /* config.c - the router's settings: what zeros stand for, what is allowed, and those of models. */
-#include "router/arguments.h"
+#include "router/config.h"
+
 #include "status.h"
 
 #include <inttypes.h>
+#include <math.h>
+
+moetoken_status moetoken_router_check_finite(double value, const char *name)
+{
+    if (isfinite(value))
+        return MOETOKEN_OK;
+    return moetoken_fail(MOETOKEN_ERR_OPTION, "%s = %g, expected a finite number", name, value);
+}
+
+moetoken_status moetoken_router_check_ids(const struct moetoken_view *ids, int64_t experts_num)
+{
+    for (int64_t t = 0; t < ids->shape[0]; t++)
+        for (int64_t k = 0; k < ids->shape[1]; k++) {
+            int64_t id = moetoken_index_load_at(ids, t, k);
+            if (id < -1 || id >= experts_num)
+                return moetoken_fail(MOETOKEN_ERR_INDEX,
+                                     "expert_ids[%" PRId64 ",%" PRId64 "] = %" PRId64
+                                     " is outside [-1, %" PRId64 ")",
+                                     t, k, id, experts_num);
+        }
+    return MOETOKEN_OK;
+}
 
 static moetoken_status check_numbers(const moetoken_router_config *config)
 {
@@ -50,9 +73,6 @@ static moetoken_status check_groups(const moetoken_router_config *config, int64_
 
 static moetoken_status check_topk(const moetoken_router_config *config, int64_t experts_num)
 {
-    if (config->topk < 0)
-        return moetoken_fail(MOETOKEN_ERR_OPTION, "config.topk = %" PRId64 ", expected at least 0",
-                             config->topk);
     if (config->topk > experts_num)
         return moetoken_fail(MOETOKEN_ERR_OPTION,
                              "config.topk = %" PRId64 ", expected at most E = %" PRId64,

@@ -1,6 +1,7 @@
 /* drop.c - moetoken_router_drop: each expert keeps its heaviest slots. */
-#include "router/arguments.h"
 #include "router/choice.h"
+#include "router/config.h"
+#include "router/parts.h"
 #include "status.h"
 #include "tensors/workspace.h"
 
@@ -13,48 +14,51 @@ struct slot {
     int64_t slot;
 };
 
+#define IN(field, letters, types)  INPUT(moetoken_router_drop_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_router_drop_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
+enum {
+    IDS,
+    WEIGHTS,
+    KEPT_IDS,
+    KEPT_WEIGHTS,
+    COUNTS,
+    ARGUMENTS
+};
+
+static const struct moetoken_argument arguments[ARGUMENTS] = {
+    [IDS] = {IN(expert_ids, "TK", MOETOKEN_INDEX_LIKE), .required = {FACT_ALWAYS},
+             .read = {FACT_ALWAYS}},
+    [WEIGHTS] = {IN(weights, "TK", MOETOKEN_TOKEN_LIKE), .required = {FACT_ALWAYS},
+                 .read = {FACT_ALWAYS}},
+    [KEPT_IDS] = {OUT(kept_ids, "TK", MOETOKEN_INDEX_LIKE), .same_type = FACT(IDS),
+                  .may_replace = FACT(IDS)},
+    [KEPT_WEIGHTS] = {OUT(kept_weights, "TK", MOETOKEN_TOKEN_LIKE), .same_type = FACT(WEIGHTS),
+                      .may_replace = FACT(WEIGHTS)},
+    [COUNTS] = {OUT(rows_per_expert, "E", 1u << MOETOKEN_I64)},
+};
+/* clang-format on */
+
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_router_drop_args),
+};
+
 struct call {
-    struct moetoken_view expert_ids, weights, kept_ids, kept_weights, rows_per_expert;
-    moetoken_options options;
+    struct moetoken_call known; /* first: what the table says of the call */
+    moetoken_router_drop_args args;
     int64_t tokens_num, topk, experts_num, capacity;
     size_t needed;
     struct slot *slots; /* by expert, the expert's in slot order */
     int64_t *end;       /* [E]: where the slots of an expert end */
 };
 
-/* ---- checks --------------------------------------------------------------------------------- */
+/* ---- check ---------------------------------------------------------------------------------- */
 
-static int64_t load_id(const struct call *call, int64_t slot)
+static moetoken_status count_needed(struct call *call)
 {
-    struct moetoken_view at = call->expert_ids;
-    at.data = moetoken_view_at(&at, slot / call->topk, slot % call->topk);
-    return moetoken_index_load(&at, 0);
-}
-
-static moetoken_status check_ids(const struct call *call)
-{
-    for (int64_t i = 0; i < call->tokens_num * call->topk; i++) {
-        int64_t id = load_id(call, i);
-        if (id < -1 || id >= call->experts_num)
-            return moetoken_fail(MOETOKEN_ERR_INDEX,
-                                 "expert_ids[%" PRId64 ",%" PRId64 "] = %" PRId64
-                                 " is outside [-1, %" PRId64 ")",
-                                 i / call->topk, i % call->topk, id, call->experts_num);
-    }
-    return MOETOKEN_OK;
-}
-
-static moetoken_status check_numbers(const moetoken_router_drop_args *args, struct call *call)
-{
-    if (args->experts_num < 0 || args->capacity < 0)
-        return moetoken_fail(MOETOKEN_ERR_SHAPE,
-                             "experts_num = %" PRId64 ", capacity = %" PRId64
-                             ", expected at least 0",
-                             args->experts_num, args->capacity);
-    call->tokens_num = call->expert_ids.shape[0];
-    call->topk = call->expert_ids.shape[1];
-    call->experts_num = args->experts_num;
-    call->capacity = args->capacity;
     size_t slots, ends;
     if (__builtin_mul_overflow((size_t)call->tokens_num * (size_t)call->topk, sizeof(struct slot),
                                &slots) ||
@@ -62,48 +66,46 @@ static moetoken_status check_numbers(const moetoken_router_drop_args *args, stru
         __builtin_add_overflow(slots, ends, &call->needed))
         return moetoken_fail(MOETOKEN_ERR_OVERFLOW,
                              "the workspace for experts_num = %" PRId64 " does not fit in size_t",
-                             args->experts_num);
+                             call->experts_num);
     return MOETOKEN_OK;
 }
 
-static moetoken_status check(const moetoken_router_drop_args *given,
-                             const moetoken_options *options, bool need_data, struct call *call)
+static moetoken_status check_sizes(struct call *call)
 {
-    moetoken_router_drop_args args;
-    struct moetoken_router_sizes sizes = {0};
-    moetoken_status status = moetoken_args_take(given, &args, sizeof args);
+    struct moetoken_call *known = &call->known;
+    moetoken_status status =
+        moetoken_call_set_size(known, 'E', call->args.experts_num, "experts_num");
     if (status == MOETOKEN_OK)
-        status = moetoken_options_check(options, 0, &call->options);
-    if (status != MOETOKEN_OK)
-        return status;
-    sizes.of['E' - 'A'] = (struct moetoken_size){args.experts_num, "experts_num"};
-    const unsigned ids = MOETOKEN_INDEX_LIKE, floating = MOETOKEN_TOKEN_LIKE;
-    const struct moetoken_router_tensor tensors[] = {
-        {args.expert_ids, &call->expert_ids, "expert_ids", "TK", ids, ROUTER_REQUIRED, NULL},
-        {args.weights, &call->weights, "weights", "TK", floating, ROUTER_REQUIRED, NULL},
-        {args.kept_ids, &call->kept_ids, "kept_ids", "TK", ids, ROUTER_OUTPUT, &call->expert_ids},
-        {args.kept_weights, &call->kept_weights, "kept_weights", "TK", floating, ROUTER_OUTPUT,
-         &call->weights},
-        {args.rows_per_expert, &call->rows_per_expert, "rows_per_expert", "E", 1u << MOETOKEN_I64,
-         ROUTER_OUTPUT, NULL},
-    };
-    if (args.expert_ids && args.weights && !args.kept_ids && !args.kept_weights &&
-        !args.rows_per_expert)
-        return moetoken_fail(MOETOKEN_ERR_NULL,
-                             "kept_ids, kept_weights and rows_per_expert are NULL, expected at "
-                             "least one output");
-    status = moetoken_router_check_tensors(tensors, 5, need_data, &sizes);
+        status = moetoken_call_set_size(known, 'C', call->args.capacity, "capacity");
     if (status == MOETOKEN_OK)
-        status = moetoken_view_check_same_type(&call->kept_ids, &call->expert_ids);
-    if (status == MOETOKEN_OK)
-        status = moetoken_view_check_same_type(&call->kept_weights, &call->weights);
-    if (status == MOETOKEN_OK)
-        status = check_numbers(&args, call);
-    if (status == MOETOKEN_OK)
-        status = moetoken_router_check_memory(tensors, 5, &call->options, call->needed);
-    if (status == MOETOKEN_OK && need_data)
-        status = check_ids(call);
+        status = moetoken_call_check_sizes(known);
+    call->tokens_num = moetoken_call_size(known, 'T');
+    call->topk = moetoken_call_size(known, 'K');
+    call->experts_num = moetoken_call_size(known, 'E');
+    call->capacity = moetoken_call_size(known, 'C');
     return status;
+}
+
+static moetoken_status check(const moetoken_router_drop_args *args, const moetoken_options *options,
+                             bool need_data, struct call *call)
+{
+    struct moetoken_call *known = &call->known;
+    moetoken_status status =
+        moetoken_call_read(known, &table, args, &call->args, options, need_data);
+    if (status == MOETOKEN_OK)
+        status = check_sizes(call);
+    if (status == MOETOKEN_OK)
+        status = count_needed(call);
+    if (status == MOETOKEN_OK)
+        status = moetoken_router_check_memory(known, call->needed);
+    if (status == MOETOKEN_OK && need_data)
+        status = moetoken_router_check_ids(&known->view[IDS], call->experts_num);
+    return status;
+}
+
+static int64_t load_id(const struct call *call, int64_t slot)
+{
+    return moetoken_index_load_at(&call->known.view[IDS], slot / call->topk, slot % call->topk);
 }
 
 /* ---- each expert's slots -------------------------------------------------------------------- */
@@ -127,9 +129,10 @@ static void sort_into_experts(const struct call *call)
         int64_t id = load_id(call, i);
         if (id < 0)
             continue;
-        const char *from = moetoken_view_at(&call->weights, i / call->topk, i % call->topk);
+        const char *from =
+            moetoken_view_at(&call->known.view[WEIGHTS], i / call->topk, i % call->topk);
         call->slots[call->end[id]++] =
-            (struct slot){element_load((int)call->weights.type, from), i};
+            (struct slot){element_load((int)call->known.view[WEIGHTS].type, from), i};
     }
 }
 
@@ -181,8 +184,8 @@ static void select_range(const void *context, int64_t first, int64_t end)
         int64_t begin = e == 0 ? 0 : call->end[e - 1], count = call->end[e] - begin;
         if (count > call->capacity)
             select_heaviest(call->slots + begin, count, call->capacity);
-        if (call->rows_per_expert.given)
-            moetoken_index_store(&call->rows_per_expert, e,
+        if (call->known.view[COUNTS].given)
+            moetoken_index_store(&call->known.view[COUNTS], e,
                                  count < call->capacity ? count : call->capacity);
     }
 }
@@ -193,27 +196,28 @@ static void copy_all(const struct call *call)
 {
     for (int64_t t = 0; t < call->tokens_num; t++)
         for (int64_t k = 0; k < call->topk; k++) {
-            if (call->kept_ids.given)
-                moetoken_element_copy(moetoken_view_at(&call->kept_ids, t, k),
-                                      moetoken_view_at(&call->expert_ids, t, k),
-                                      call->kept_ids.size);
-            if (call->kept_weights.given)
-                moetoken_element_copy(moetoken_view_at(&call->kept_weights, t, k),
-                                      moetoken_view_at(&call->weights, t, k),
-                                      call->kept_weights.size);
+            if (call->known.view[KEPT_IDS].given)
+                moetoken_element_copy(moetoken_view_at(&call->known.view[KEPT_IDS], t, k),
+                                      moetoken_view_at(&call->known.view[IDS], t, k),
+                                      call->known.view[KEPT_IDS].size);
+            if (call->known.view[KEPT_WEIGHTS].given)
+                moetoken_element_copy(moetoken_view_at(&call->known.view[KEPT_WEIGHTS], t, k),
+                                      moetoken_view_at(&call->known.view[WEIGHTS], t, k),
+                                      call->known.view[KEPT_WEIGHTS].size);
         }
 }
 
 static void drop_slot(const struct call *call, int64_t slot)
 {
     int64_t t = slot / call->topk, k = slot % call->topk;
-    struct moetoken_view at = call->kept_ids;
-    if (call->kept_ids.given) {
-        at.data = moetoken_view_at(&call->kept_ids, t, k);
+    struct moetoken_view at = call->known.view[KEPT_IDS];
+    if (call->known.view[KEPT_IDS].given) {
+        at.data = moetoken_view_at(&call->known.view[KEPT_IDS], t, k);
         moetoken_index_store(&at, 0, -1);
     }
-    if (call->kept_weights.given)
-        memset(moetoken_view_at(&call->kept_weights, t, k), 0, (size_t)call->kept_weights.size);
+    if (call->known.view[KEPT_WEIGHTS].given)
+        memset(moetoken_view_at(&call->known.view[KEPT_WEIGHTS], t, k), 0,
+               (size_t)call->known.view[KEPT_WEIGHTS].size);
 }
 
 static void store_kept(const struct call *call)
@@ -243,12 +247,13 @@ moetoken_status moetoken_router_drop(const moetoken_router_drop_args *args,
     struct moetoken_workspace memory;
     moetoken_status status = check(args, options, true, &call);
     if (status == MOETOKEN_OK)
-        status = moetoken_workspace_take(&call.options, call.needed > 0 ? call.needed : 1, &memory);
+        status = moetoken_workspace_take(&call.known.options, call.needed > 0 ? call.needed : 1,
+                                         &memory);
     if (status != MOETOKEN_OK)
         return status;
     call.slots = (struct slot *)(void *)memory.memory;
     call.end = (int64_t *)(void *)(call.slots + call.tokens_num * call.topk);
-    moetoken_run_plan(&call.options, (int64_t)(call.needed / 2), 0, true, false, &run);
+    moetoken_run_plan(&call.known.options, (int64_t)(call.needed / 2), 0, true, false, &run);
     sort_into_experts(&call);
     moetoken_run_ranges(&run, call.experts_num, select_range, &call);
     store_kept(&call);

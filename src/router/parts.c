@@ -3,6 +3,8 @@
 
 #include "status.h"
 
+#include <moetoken/router.h>
+
 #include <inttypes.h>
 
 /* Rows of 8 bytes an expert in struct moetoken_router_part. */
@@ -59,12 +61,20 @@ static struct moetoken_router_part part_at(const struct moetoken_router_parts *p
                                          whole + n,   whole + 2 * n};
 }
 
-moetoken_status moetoken_router_parts_open(const moetoken_options *options, int64_t bytes,
-                                           int64_t tokens_num, int64_t row_length, int64_t tail,
+moetoken_status moetoken_router_check_memory(const struct moetoken_call *known, size_t least)
+{
+    const moetoken_options *options = &known->options;
+    bool has_more = options->workspace != NULL && options->workspace_bytes > least;
+    return moetoken_call_check_memory_of(known, has_more ? options->workspace_bytes : least);
+}
+
+moetoken_status moetoken_router_parts_open(const struct moetoken_call *known, int64_t tokens_num,
+                                           int64_t row_length, int64_t tail,
                                            struct moetoken_router_parts *parts)
 {
+    const moetoken_options *options = &known->options;
     *parts = (struct moetoken_router_parts){.tokens_num = tokens_num, .row_length = row_length};
-    moetoken_run_plan(options, bytes, 0, true, false, &parts->run);
+    moetoken_call_plan(known, &parts->run);
     parts->kernels = moetoken_scores_select(options->isa_mask);
     parts->part_bytes = moetoken_router_least_bytes(row_length, 0);
     parts->parts_num = parts->run.threads < tokens_num ? parts->run.threads : tokens_num;

@@ -1,6 +1,6 @@
 /* router.c - moetoken_router: scores, choice, weights, and the places they are written to. */
-#include "router/arguments.h"
 #include "router/choice.h"
+#include "router/config.h"
 #include "router/parts.h"
 #include "router/scores/sums.h"
 #include "status.h"
@@ -9,6 +9,10 @@
 
 #include <inttypes.h>
 
+#define IN(field, letters, types)  INPUT(moetoken_router_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_router_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
 enum {
     LOGITS,
     BIAS,
@@ -19,101 +23,64 @@ enum {
     PROBS,
     SCORES,
     COUNTS,
-    TENSORS
+    ARGUMENTS
+};
+
+static const struct moetoken_argument arguments[ARGUMENTS] = {
+    [LOGITS] = {IN(logits, "TE", MOETOKEN_TOKEN_LIKE), .required = {FACT_ALWAYS},
+                .read = {FACT_ALWAYS}},
+    [BIAS] = {IN(bias, "E", MOETOKEN_TOKEN_LIKE), .read = {FACT_ALWAYS},
+              .weights_of = FACT(LOGITS)},
+    [MASK] = {IN(token_mask, "T", MOETOKEN_MAP_LIKE), .read = {FACT_ALWAYS}},
+    [IDS] = {OUT(expert_ids, "TK", MOETOKEN_INDEX_LIKE)},
+    [WEIGHTS] = {OUT(weights, "TK", MOETOKEN_TOKEN_LIKE), .weights_of = FACT(LOGITS)},
+    [MAP] = {OUT(routing_map, "TE", MOETOKEN_MAP_LIKE)},
+    [PROBS] = {OUT(probs, "TE", MOETOKEN_TOKEN_LIKE), .weights_of = FACT(LOGITS)},
+    [SCORES] = {OUT(scores, "TE", MOETOKEN_TOKEN_LIKE), .weights_of = FACT(LOGITS)},
+    [COUNTS] = {OUT(rows_per_expert, "E", 1u << MOETOKEN_I64)},
+};
+/* clang-format on */
+
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_router_args),
 };
 
 struct call {
-    struct moetoken_view logits, bias, token_mask, expert_ids, weights, routing_map, probs, scores,
-        rows_per_expert;
-    moetoken_options options;
+    struct moetoken_call known; /* first: what the table says of the call */
+    moetoken_router_args args;
     moetoken_router_config config;
     struct moetoken_groups groups;
-    int64_t tokens_num, experts_num, bytes;
+    int64_t tokens_num, experts_num;
     const struct moetoken_score_kernels *kernels;
 };
 
-/* ---- checks --------------------------------------------------------------------------------- */
+/* ---- check ---------------------------------------------------------------------------------- */
 
-static void describe(const moetoken_router_args *args, struct call *call,
-                     struct moetoken_router_tensor *tensors)
-{
-    const unsigned floating = MOETOKEN_TOKEN_LIKE, map = MOETOKEN_MAP_LIKE;
-    const struct moetoken_router_tensor all[TENSORS] = {
-        [LOGITS] = {args->logits, &call->logits, "logits", "TE", floating, ROUTER_REQUIRED, NULL},
-        [BIAS] = {args->bias, &call->bias, "bias", "E", floating, ROUTER_INPUT, NULL},
-        [MASK] = {args->token_mask, &call->token_mask, "token_mask", "T", map, ROUTER_INPUT, NULL},
-        [IDS] = {args->expert_ids, &call->expert_ids, "expert_ids", "TK", MOETOKEN_INDEX_LIKE,
-                 ROUTER_OUTPUT, NULL},
-        [WEIGHTS] = {args->weights, &call->weights, "weights", "TK", floating, ROUTER_OUTPUT, NULL},
-        [MAP] = {args->routing_map, &call->routing_map, "routing_map", "TE", map, ROUTER_OUTPUT,
-                 NULL},
-        [PROBS] = {args->probs, &call->probs, "probs", "TE", floating, ROUTER_OUTPUT, NULL},
-        [SCORES] = {args->scores, &call->scores, "scores", "TE", floating, ROUTER_OUTPUT, NULL},
-        [COUNTS] = {args->rows_per_expert, &call->rows_per_expert, "rows_per_expert", "E",
-                    1u << MOETOKEN_I64, ROUTER_OUTPUT, NULL},
-    };
-    memcpy(tensors, all, sizeof all);
-}
-
-static moetoken_status check_outputs_wanted(const moetoken_router_args *args)
-{
-    if (args->expert_ids || args->weights || args->routing_map || args->probs || args->scores ||
-        args->rows_per_expert)
-        return MOETOKEN_OK;
-    return moetoken_fail(MOETOKEN_ERR_NULL,
-                         "expert_ids, weights, routing_map, probs, scores and rows_per_expert are "
-                         "NULL, expected at least one output");
-}
-
-static moetoken_status check_types(const struct call *call)
-{
-    const struct moetoken_view *like_weights[] = {&call->bias, &call->weights, &call->probs,
-                                                  &call->scores};
-    moetoken_status status = MOETOKEN_OK;
-    for (int i = 0; i < 4 && status == MOETOKEN_OK; i++)
-        status = moetoken_router_check_weights_type(like_weights[i], &call->logits);
-    if (status == MOETOKEN_OK)
-        status = moetoken_index_check_holds(&call->expert_ids, call->experts_num);
-    return status;
-}
-
-/* Everything behind the descriptions. */
-static moetoken_status check_rest(const struct moetoken_router_tensor *tensors,
-                                  const moetoken_router_config *config, struct call *call)
-{
-    call->tokens_num = call->logits.shape[0];
-    call->experts_num = call->logits.shape[1];
-    call->bytes = moetoken_router_bytes(tensors, TENSORS);
-    moetoken_status status = check_types(call);
-    if (status == MOETOKEN_OK)
-        status = moetoken_router_check_config(config, call->experts_num, true, &call->config);
-    if (status == MOETOKEN_OK)
-        status = moetoken_router_check_memory(tensors, TENSORS, &call->options,
-                                              moetoken_router_least_bytes(call->experts_num, 0));
-    call->groups = (struct moetoken_groups){call->config.groups_num, call->config.groups_top,
-                                            call->config.group_score_count};
-    return status;
-}
-
-static moetoken_status check(const moetoken_router_args *given, const moetoken_options *options,
+static moetoken_status check(const moetoken_router_args *args, const moetoken_options *options,
                              bool need_data, struct call *call)
 {
-    moetoken_router_args args;
-    struct moetoken_router_tensor tensors[TENSORS];
-    struct moetoken_router_sizes sizes = {0};
-    moetoken_status status = moetoken_args_take(given, &args, sizeof args);
+    struct moetoken_call *known = &call->known;
+    moetoken_status status =
+        moetoken_call_read(known, &table, args, &call->args, options, need_data);
     if (status == MOETOKEN_OK)
-        status = moetoken_options_check(options, 0, &call->options);
+        status = moetoken_call_set_size(known, 'K', call->args.config.topk, "config.topk");
+    if (status == MOETOKEN_OK)
+        status = moetoken_call_check_sizes(known);
     if (status != MOETOKEN_OK)
         return status;
-    describe(&args, call, tensors);
-    sizes.of['K' - 'A'] = (struct moetoken_size){args.config.topk, "config.topk"};
-    if (args.logits)
-        status = check_outputs_wanted(&args);
+    call->tokens_num = moetoken_call_size(known, 'T');
+    call->experts_num = moetoken_call_size(known, 'E');
+    status = moetoken_index_check_holds(&known->view[IDS], call->experts_num);
     if (status == MOETOKEN_OK)
-        status = moetoken_router_check_tensors(tensors, TENSORS, need_data, &sizes);
+        status = moetoken_router_check_config(&call->args.config, call->experts_num, true,
+                                              &call->config);
     if (status == MOETOKEN_OK)
-        status = check_rest(tensors, &args.config, call);
+        status =
+            moetoken_router_check_memory(known, moetoken_router_least_bytes(call->experts_num, 0));
+    call->groups = (struct moetoken_groups){call->config.groups_num, call->config.groups_top,
+                                            call->config.group_score_count};
     return status;
 }
 
@@ -127,7 +94,7 @@ static void score(const struct call *call, const struct moetoken_router_part *pa
         kernels->sigmoid(part->logits, count, part->scores, NULL);
     else if (call->config.score == MOETOKEN_SCORE_SQRTSOFTPLUS)
         kernels->sqrtsoftplus(part->logits, count, part->scores);
-    else if (call->config.score == MOETOKEN_SCORE_SOFTMAX || call->scores.given)
+    else if (call->config.score == MOETOKEN_SCORE_SOFTMAX || call->known.view[SCORES].given)
         kernels->softmax(part->logits, count, part->scores);
 }
 
@@ -135,9 +102,9 @@ static void choose(const struct call *call, const struct moetoken_router_part *p
 {
     const double *values =
         call->config.score == MOETOKEN_SCORE_SOFTMAX_AFTER ? part->logits : part->scores;
-    if (call->bias.given) {
-        call->kernels->load(call->bias.type, call->bias.data, call->bias.stride[0],
-                            call->experts_num, part->values);
+    if (call->known.view[BIAS].given) {
+        call->kernels->load(call->known.view[BIAS].type, call->known.view[BIAS].data,
+                            call->known.view[BIAS].stride[0], call->experts_num, part->values);
         for (int64_t e = 0; e < call->experts_num; e++)
             part->values[e] = values[e] + part->values[e];
         values = part->values;
@@ -174,24 +141,25 @@ static void store_index(const struct moetoken_view *view, int64_t t, int64_t k, 
 static void store_choice(const struct call *call, const struct moetoken_router_part *part,
                          int64_t t)
 {
-    if (call->routing_map.given)
-        moetoken_view_zero_row(&call->routing_map, t);
-    if (call->probs.given)
-        moetoken_view_zero_row(&call->probs, t);
+    if (call->known.view[MAP].given)
+        moetoken_view_zero_row(&call->known.view[MAP], t);
+    if (call->known.view[PROBS].given)
+        moetoken_view_zero_row(&call->known.view[PROBS], t);
     for (int64_t k = 0; k < call->config.topk; k++) {
         int64_t e = part->chosen[k];
         part->counts[e]++;
-        if (call->expert_ids.given)
-            store_index(&call->expert_ids, t, k, e);
-        if (call->routing_map.given)
-            *moetoken_view_at(&call->routing_map, t, e) = 1;
-        if (call->probs.given)
-            element_store((int)call->probs.type, moetoken_view_at(&call->probs, t, e),
-                          part->weights[k]);
+        if (call->known.view[IDS].given)
+            store_index(&call->known.view[IDS], t, k, e);
+        if (call->known.view[MAP].given)
+            *moetoken_view_at(&call->known.view[MAP], t, e) = 1;
+        if (call->known.view[PROBS].given)
+            element_store((int)call->known.view[PROBS].type,
+                          moetoken_view_at(&call->known.view[PROBS], t, e), part->weights[k]);
     }
-    if (call->weights.given && call->config.topk > 0)
-        call->kernels->store(call->weights.type, part->weights, call->config.topk,
-                             moetoken_view_at(&call->weights, t, 0), call->weights.stride[1]);
+    if (call->known.view[WEIGHTS].given && call->config.topk > 0)
+        call->kernels->store(call->known.view[WEIGHTS].type, part->weights, call->config.topk,
+                             moetoken_view_at(&call->known.view[WEIGHTS], t, 0),
+                             call->known.view[WEIGHTS].stride[1]);
 }
 
 static void store_scores(const struct call *call, const struct moetoken_router_part *part,
@@ -203,35 +171,33 @@ static void store_scores(const struct call *call, const struct moetoken_router_p
         for (int64_t e = 0; e < count; e++)
             part->scores[e] /= divisor;
     }
-    call->kernels->store(call->scores.type, part->scores, count,
-                         moetoken_view_at(&call->scores, t, 0), call->scores.stride[1]);
+    store_row(call->kernels, &call->known.view[SCORES], t, count, part->scores);
 }
 
 static void store_masked(const struct call *call, int64_t t)
 {
-    const struct moetoken_view *zeros[] = {&call->weights, &call->routing_map, &call->probs,
-                                           &call->scores};
+    const struct moetoken_view *zeros[] = {&call->known.view[WEIGHTS], &call->known.view[MAP],
+                                           &call->known.view[PROBS], &call->known.view[SCORES]};
     for (int i = 0; i < 4; i++)
         if (zeros[i]->given)
             moetoken_view_zero_row(zeros[i], t);
-    for (int64_t k = 0; k < call->config.topk && call->expert_ids.given; k++)
-        store_index(&call->expert_ids, t, k, -1);
+    for (int64_t k = 0; k < call->config.topk && call->known.view[IDS].given; k++)
+        store_index(&call->known.view[IDS], t, k, -1);
 }
 
 static void route_token(const void *context, const struct moetoken_router_part *part, int64_t t)
 {
     const struct call *call = context;
-    if (call->token_mask.given && *moetoken_view_at(&call->token_mask, t, 0) == 0) {
+    if (!is_routed(&call->known.view[MASK], t)) {
         store_masked(call, t);
         return;
     }
-    call->kernels->load(call->logits.type, moetoken_view_at(&call->logits, t, 0),
-                        call->logits.stride[1], call->experts_num, part->logits);
+    load_row(call->kernels, &call->known.view[LOGITS], t, call->experts_num, part->logits);
     score(call, part);
     choose(call, part);
     weigh(call, part);
     store_choice(call, part, t);
-    if (call->scores.given)
+    if (call->known.view[SCORES].given)
         store_scores(call, part, t);
 }
 
@@ -250,14 +216,14 @@ moetoken_status moetoken_router(const moetoken_router_args *args, const moetoken
     struct moetoken_router_parts parts;
     moetoken_status status = check(args, options, true, &call);
     if (status == MOETOKEN_OK)
-        status = moetoken_router_parts_open(&call.options, call.bytes, call.tokens_num,
-                                            call.experts_num, 0, &parts);
+        status =
+            moetoken_router_parts_open(&call.known, call.tokens_num, call.experts_num, 0, &parts);
     if (status != MOETOKEN_OK)
         return status;
     call.kernels = parts.kernels;
     moetoken_router_parts_run(&parts, route_token, &call);
-    for (int64_t e = 0; e < call.experts_num && call.rows_per_expert.given; e++)
-        moetoken_index_store(&call.rows_per_expert, e, moetoken_router_parts_count(&parts, e));
+    for (int64_t e = 0; e < call.experts_num && call.known.view[COUNTS].given; e++)
+        moetoken_index_store(&call.known.view[COUNTS], e, moetoken_router_parts_count(&parts, e));
     moetoken_router_parts_close(&parts);
     return MOETOKEN_OK;
 }

@@ -1,5 +1,5 @@
 /* router_grad.c - moetoken_router_grad: from weights and scores back to the logits. */
-#include "router/arguments.h"
+#include "router/config.h"
 #include "router/parts.h"
 #include "router/scores/sums.h"
 #include "status.h"
@@ -8,6 +8,10 @@
 
 #include <inttypes.h>
 
+#define IN(field, letters, types)  INPUT(moetoken_router_grad_args, field, letters, types)
+#define OUT(field, letters, types) OUTPUT(moetoken_router_grad_args, field, letters, types)
+
+/* clang-format off: a line or two per argument */
 enum {
     LOGITS,
     MASK,
@@ -16,123 +20,64 @@ enum {
     PROBS_GRAD,
     SCORES_GRAD,
     LOGITS_GRAD,
-    TENSORS
+    ARGUMENTS
+};
+
+static const struct moetoken_argument arguments[ARGUMENTS] = {
+    [LOGITS] = {IN(logits, "TE", MOETOKEN_TOKEN_LIKE), .required = {FACT_ALWAYS},
+                .read = {FACT_ALWAYS}},
+    [MASK] = {IN(token_mask, "T", MOETOKEN_MAP_LIKE), .read = {FACT_ALWAYS}},
+    [IDS] = {IN(expert_ids, "TK", MOETOKEN_INDEX_LIKE),
+             .required = {FACT(WEIGHTS_GRAD), FACT(PROBS_GRAD)}, .read = {FACT_ALWAYS}},
+    [WEIGHTS_GRAD] = {IN(weights_grad, "TK", MOETOKEN_TOKEN_LIKE), .read = {FACT_ALWAYS},
+                      .weights_of = FACT(LOGITS)},
+    [PROBS_GRAD] = {IN(probs_grad, "TE", MOETOKEN_TOKEN_LIKE), .read = {FACT_ALWAYS},
+                    .weights_of = FACT(LOGITS)},
+    [SCORES_GRAD] = {IN(scores_grad, "TE", MOETOKEN_TOKEN_LIKE), .read = {FACT_ALWAYS},
+                     .weights_of = FACT(LOGITS)},
+    [LOGITS_GRAD] = {OUT(logits_grad, "TE", MOETOKEN_TOKEN_LIKE), .required = {FACT_ALWAYS},
+                     .same_type = FACT(LOGITS)},
+};
+/* clang-format on */
+
+static const struct moetoken_table table = {
+    .arguments = arguments,
+    .count = ARGUMENTS,
+    .args_size = sizeof(moetoken_router_grad_args),
+    .one_of = FACT(WEIGHTS_GRAD) | FACT(PROBS_GRAD) | FACT(SCORES_GRAD),
 };
 
 struct call {
-    struct moetoken_view logits, token_mask, expert_ids, weights_grad, probs_grad, scores_grad,
-        logits_grad;
-    moetoken_options options;
+    struct moetoken_call known; /* first: what the table says of the call */
+    moetoken_router_grad_args args;
     moetoken_router_config config;
-    int64_t tokens_num, experts_num, topk, row_length, bytes;
+    int64_t tokens_num, experts_num, topk, row_length;
     const struct moetoken_score_kernels *kernels;
 };
 
-/* ---- checks --------------------------------------------------------------------------------- */
+/* ---- check ---------------------------------------------------------------------------------- */
 
-static void describe(const moetoken_router_grad_args *args, struct call *call,
-                     struct moetoken_router_tensor *tensors)
+static moetoken_status check(const moetoken_router_grad_args *args, const moetoken_options *options,
+                             bool need_data, struct call *call)
 {
-    const unsigned floating = MOETOKEN_TOKEN_LIKE;
-    const struct moetoken_router_tensor all[TENSORS] = {
-        [LOGITS] = {args->logits, &call->logits, "logits", "TE", floating, ROUTER_REQUIRED, NULL},
-        [MASK] = {args->token_mask, &call->token_mask, "token_mask", "T", MOETOKEN_MAP_LIKE,
-                  ROUTER_INPUT, NULL},
-        [IDS] = {args->expert_ids, &call->expert_ids, "expert_ids", "TK", MOETOKEN_INDEX_LIKE,
-                 ROUTER_INPUT, NULL},
-        [WEIGHTS_GRAD] = {args->weights_grad, &call->weights_grad, "weights_grad", "TK", floating,
-                          ROUTER_INPUT, NULL},
-        [PROBS_GRAD] = {args->probs_grad, &call->probs_grad, "probs_grad", "TE", floating,
-                        ROUTER_INPUT, NULL},
-        [SCORES_GRAD] = {args->scores_grad, &call->scores_grad, "scores_grad", "TE", floating,
-                         ROUTER_INPUT, NULL},
-        [LOGITS_GRAD] = {args->logits_grad, &call->logits_grad, "logits_grad", "TE", floating,
-                         ROUTER_OUTPUT | ROUTER_REQUIRED, NULL},
-    };
-    memcpy(tensors, all, sizeof all);
-}
-
-static moetoken_status check_inputs_given(const moetoken_router_grad_args *args)
-{
-    if (!args->weights_grad && !args->probs_grad && !args->scores_grad)
-        return moetoken_fail(MOETOKEN_ERR_NULL,
-                             "weights_grad, probs_grad and scores_grad are NULL, expected at least "
-                             "one of them");
-    if (!args->expert_ids && (args->weights_grad || args->probs_grad))
-        return moetoken_fail(MOETOKEN_ERR_NULL,
-                             "expert_ids is NULL, expected a tensor as %s is given",
-                             args->weights_grad ? "weights_grad" : "probs_grad");
-    return MOETOKEN_OK;
-}
-
-static moetoken_status check_types(const struct call *call)
-{
-    const struct moetoken_view *grads[] = {&call->weights_grad, &call->probs_grad,
-                                           &call->scores_grad};
-    moetoken_status status = moetoken_view_check_same_type(&call->logits_grad, &call->logits);
-    for (int i = 0; i < 3 && status == MOETOKEN_OK; i++)
-        status = moetoken_router_check_weights_type(grads[i], &call->logits);
-    return status;
-}
-
-static moetoken_status check_rest(const struct moetoken_router_tensor *tensors,
-                                  const moetoken_router_config *config, struct call *call)
-{
-    call->tokens_num = call->logits.shape[0];
-    call->experts_num = call->logits.shape[1];
-    call->topk = call->expert_ids.given ? call->expert_ids.shape[1] : 0;
-    call->row_length = call->topk > call->experts_num ? call->topk : call->experts_num;
-    call->bytes = moetoken_router_bytes(tensors, TENSORS);
-    moetoken_status status = check_types(call);
+    struct moetoken_call *known = &call->known;
+    moetoken_status status =
+        moetoken_call_read(known, &table, args, &call->args, options, need_data);
     if (status == MOETOKEN_OK)
-        status = moetoken_router_check_config(config, call->experts_num, false, &call->config);
-    if (status == MOETOKEN_OK)
-        status = moetoken_router_check_memory(tensors, TENSORS, &call->options,
-                                              moetoken_router_least_bytes(call->row_length, 0));
-    return status;
-}
-
-static int64_t load_id(const struct call *call, int64_t t, int64_t k)
-{
-    struct moetoken_view at = call->expert_ids;
-    at.data = moetoken_view_at(&call->expert_ids, t, k);
-    return moetoken_index_load(&at, 0);
-}
-
-static moetoken_status check_ids(const struct call *call)
-{
-    for (int64_t t = 0; t < call->tokens_num; t++)
-        for (int64_t k = 0; k < call->topk; k++) {
-            int64_t id = load_id(call, t, k);
-            if (id < -1 || id >= call->experts_num)
-                return moetoken_fail(MOETOKEN_ERR_INDEX,
-                                     "expert_ids[%" PRId64 ",%" PRId64 "] = %" PRId64
-                                     " is outside [-1, %" PRId64 ")",
-                                     t, k, id, call->experts_num);
-        }
-    return MOETOKEN_OK;
-}
-
-static moetoken_status check(const moetoken_router_grad_args *given,
-                             const moetoken_options *options, bool need_data, struct call *call)
-{
-    moetoken_router_grad_args args;
-    struct moetoken_router_tensor tensors[TENSORS];
-    struct moetoken_router_sizes sizes = {0};
-    moetoken_status status = moetoken_args_take(given, &args, sizeof args);
-    if (status == MOETOKEN_OK)
-        status = moetoken_options_check(options, 0, &call->options);
+        status = moetoken_call_check_sizes(known);
     if (status != MOETOKEN_OK)
         return status;
-    describe(&args, call, tensors);
-    if (args.logits && args.logits_grad)
-        status = check_inputs_given(&args);
+    call->tokens_num = moetoken_call_size(known, 'T');
+    call->experts_num = moetoken_call_size(known, 'E');
+    call->topk = moetoken_call_size(known, 'K'); /* 0 without expert_ids */
+    call->row_length = call->topk > call->experts_num ? call->topk : call->experts_num;
+    status =
+        moetoken_router_check_config(&call->args.config, call->experts_num, false, &call->config);
     if (status == MOETOKEN_OK)
-        status = moetoken_router_check_tensors(tensors, TENSORS, need_data, &sizes);
-    if (status == MOETOKEN_OK)
-        status = check_rest(tensors, &args.config, call);
+        status =
+            moetoken_router_check_memory(known, moetoken_router_least_bytes(call->row_length, 0));
     if (status == MOETOKEN_OK && need_data)
-        status = check_ids(call);
+        status = moetoken_router_check_ids(&known->view[IDS], call->experts_num);
     return status;
 }
 
@@ -152,12 +97,11 @@ static void begin_with_scores_grad(const struct call *call, const struct moetoke
                                    int64_t t)
 {
     int64_t count = call->experts_num;
-    for (int64_t e = 0; e < count && !call->scores_grad.given; e++)
+    for (int64_t e = 0; e < count && !call->known.view[SCORES_GRAD].given; e++)
         part->values[e] = 0;
-    if (!call->scores_grad.given)
+    if (!call->known.view[SCORES_GRAD].given)
         return;
-    call->kernels->load(call->scores_grad.type, moetoken_view_at(&call->scores_grad, t, 0),
-                        call->scores_grad.stride[1], count, part->values);
+    load_row(call->kernels, &call->known.view[SCORES_GRAD], t, count, part->values);
     if (call->config.normalize_scores)
         through_division(part->scores, count, call->config.eps, part->values);
 }
@@ -169,16 +113,16 @@ static int64_t gather_slots(const struct call *call, const struct moetoken_route
 {
     int64_t count = 0;
     for (int64_t k = 0; k < call->topk; k++) {
-        int64_t id = load_id(call, t, k);
+        int64_t id = moetoken_index_load_at(&call->known.view[IDS], t, k);
         if (id < 0)
             continue;
         double grad = 0;
-        if (call->weights_grad.given)
-            grad = element_load((int)call->weights_grad.type,
-                                moetoken_view_at(&call->weights_grad, t, k));
-        if (call->probs_grad.given)
-            grad += element_load((int)call->probs_grad.type,
-                                 moetoken_view_at(&call->probs_grad, t, id));
+        if (call->known.view[WEIGHTS_GRAD].given)
+            grad = element_load((int)call->known.view[WEIGHTS_GRAD].type,
+                                moetoken_view_at(&call->known.view[WEIGHTS_GRAD], t, k));
+        if (call->known.view[PROBS_GRAD].given)
+            grad += element_load((int)call->known.view[PROBS_GRAD].type,
+                                 moetoken_view_at(&call->known.view[PROBS_GRAD], t, id));
         part->chosen[count] = id;
         part->weights[count] = from[id];
         part->grads[count++] = grad * call->config.scale;
@@ -202,7 +146,8 @@ static void score(const struct call *call, const struct moetoken_router_part *pa
     } else if (call->config.score == MOETOKEN_SCORE_SQRTSOFTPLUS) {
         kernels->sqrtsoftplus(part->logits, count, part->scores);
         kernels->sigmoid(part->logits, count, part->rests, NULL);
-    } else if (call->config.score == MOETOKEN_SCORE_SOFTMAX || call->scores_grad.given) {
+    } else if (call->config.score == MOETOKEN_SCORE_SOFTMAX ||
+               call->known.view[SCORES_GRAD].given) {
         kernels->softmax(part->logits, count, part->scores);
     }
 }
@@ -224,7 +169,7 @@ static void through_score(const struct call *call, const struct moetoken_router_
         call->kernels->softmax_grad(part->scores, count, part->values);
         break;
     default:
-        if (call->scores_grad.given)
+        if (call->known.view[SCORES_GRAD].given)
             call->kernels->softmax_grad(part->scores, count, part->values);
         break;
     }
@@ -233,13 +178,12 @@ static void through_score(const struct call *call, const struct moetoken_router_
 static void grad_token(const void *context, const struct moetoken_router_part *part, int64_t t)
 {
     const struct call *call = context;
-    if (call->token_mask.given && *moetoken_view_at(&call->token_mask, t, 0) == 0) {
-        moetoken_view_zero_row(&call->logits_grad, t);
+    if (!is_routed(&call->known.view[MASK], t)) {
+        moetoken_view_zero_row(&call->known.view[LOGITS_GRAD], t);
         return;
     }
     bool after = call->config.score == MOETOKEN_SCORE_SOFTMAX_AFTER;
-    call->kernels->load(call->logits.type, moetoken_view_at(&call->logits, t, 0),
-                        call->logits.stride[1], call->experts_num, part->logits);
+    load_row(call->kernels, &call->known.view[LOGITS], t, call->experts_num, part->logits);
     score(call, part);
     begin_with_scores_grad(call, part, t);
     int64_t count = gather_slots(call, part, after ? part->logits : part->scores, t);
@@ -256,8 +200,7 @@ static void grad_token(const void *context, const struct moetoken_router_part *p
         call->kernels->softmax_grad(part->weights, count, part->grads);
         add_slots(part, count);
     }
-    call->kernels->store(call->logits_grad.type, part->values, call->experts_num,
-                         moetoken_view_at(&call->logits_grad, t, 0), call->logits_grad.stride[1]);
+    store_row(call->kernels, &call->known.view[LOGITS_GRAD], t, call->experts_num, part->values);
 }
 
 /* ---- the operator --------------------------------------------------------------------------- */
@@ -276,8 +219,8 @@ moetoken_status moetoken_router_grad(const moetoken_router_grad_args *args,
     struct moetoken_router_parts parts;
     moetoken_status status = check(args, options, true, &call);
     if (status == MOETOKEN_OK)
-        status = moetoken_router_parts_open(&call.options, call.bytes, call.tokens_num,
-                                            call.row_length, 0, &parts);
+        status =
+            moetoken_router_parts_open(&call.known, call.tokens_num, call.row_length, 0, &parts);
     if (status != MOETOKEN_OK)
         return status;
     call.kernels = parts.kernels;

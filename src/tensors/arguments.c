@@ -24,7 +24,7 @@ static moetoken_status check_newer_fields(const char *args, size_t size, size_t 
     return MOETOKEN_OK;
 }
 
-moetoken_status moetoken_args_take(const void *args, void *taken, size_t known)
+static moetoken_status take_args(const void *args, void *taken, size_t known)
 {
     if (args == NULL)
         return moetoken_fail(MOETOKEN_ERR_NULL, "args is NULL");
@@ -49,8 +49,9 @@ static const DLTensor *tensor_of(const struct moetoken_argument *argument, const
 static unsigned find_facts(const struct moetoken_table *table, const char *args, uint32_t flags)
 {
     unsigned facts = FACT_ALWAYS;
-    bool padded;
-    memcpy(&padded, args + table->drop_and_pad_offset, sizeof padded);
+    bool padded = false;
+    if (table->drop_and_pad_offset != 0)
+        memcpy(&padded, args + table->drop_and_pad_offset, sizeof padded);
     for (int i = 0; i < table->count; i++)
         if (tensor_of(&table->arguments[i], args))
             facts |= FACT(i);
@@ -88,39 +89,43 @@ static moetoken_status fail_missing(const struct moetoken_table *table, const ch
 }
 
 /* "a, b and c are NULL, expected at least one output" */
-static moetoken_status fail_no_output(const struct moetoken_table *table)
+static moetoken_status fail_none_given(const struct moetoken_table *table, unsigned set,
+                                       const char *expected)
 {
     char names[256];
     size_t length = 0;
-    int left = 0;
-    for (int i = 0; i < table->count; i++)
-        left += table->arguments[i].direction == MOETOKEN_OUTPUT;
     for (int i = 0; i < table->count && length < sizeof names; i++) {
-        if (table->arguments[i].direction != MOETOKEN_OUTPUT)
+        if (!(set & FACT(i)))
             continue;
-        left--;
+        set &= ~FACT(i);
+        bool is_last_but_one = (set & (set - 1)) == 0;
         length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
                                    table->arguments[i].name,
-                                   left > 1    ? ", "
-                                   : left == 1 ? " and "
-                                               : "");
+                                   set == 0          ? ""
+                                   : is_last_but_one ? " and "
+                                                     : ", ");
     }
-    return moetoken_fail(MOETOKEN_ERR_NULL, "%s are NULL, expected at least one output", names);
+    return moetoken_fail(MOETOKEN_ERR_NULL, "%s are NULL, expected at least one %s", names,
+                         expected);
 }
 
 static moetoken_status check_presence(const struct moetoken_call *call)
 {
     const struct moetoken_table *table = call->table;
-    bool any_output = false;
+    unsigned outputs = 0;
     for (int i = 0; i < table->count; i++) {
         const struct moetoken_argument *argument = &table->arguments[i];
         bool given = call->facts & FACT(i);
         unsigned required = case_that_holds(argument->required, call->facts);
         if (required && !given)
             return fail_missing(table, argument->name, required);
-        any_output |= given && argument->direction == MOETOKEN_OUTPUT;
+        outputs |= argument->direction == MOETOKEN_OUTPUT ? FACT(i) : 0;
     }
-    return any_output ? MOETOKEN_OK : fail_no_output(table);
+    if (!(call->facts & outputs))
+        return fail_none_given(table, outputs, "output");
+    if (table->one_of && !(call->facts & table->one_of))
+        return fail_none_given(table, table->one_of, "of them");
+    return MOETOKEN_OK;
 }
 
 /* The arguments whose elements are read or written, as facts. */
@@ -185,6 +190,17 @@ static const struct moetoken_view *first_given(const struct moetoken_call *call,
     return NULL;
 }
 
+static moetoken_status check_weights_type(const struct moetoken_view *view,
+                                          const struct moetoken_view *like)
+{
+    if (!view->given || view->type == MOETOKEN_F32 || view->type == MOETOKEN_F64 ||
+        view->type == like->type)
+        return MOETOKEN_OK;
+    return moetoken_fail(MOETOKEN_ERR_TYPE, "%s is %s, expected float32, float64 or %s as %s is",
+                         view->name, moetoken_type_name(view->type), moetoken_type_name(like->type),
+                         like->name);
+}
+
 static moetoken_status check_types(const struct moetoken_call *call)
 {
     moetoken_status status = MOETOKEN_OK;
@@ -192,10 +208,13 @@ static moetoken_status check_types(const struct moetoken_call *call)
         const struct moetoken_argument *argument = &call->table->arguments[i];
         const struct moetoken_view *same = first_given(call, argument->same_type);
         const struct moetoken_view *tokens = first_given(call, argument->goes_with);
+        const struct moetoken_view *source = first_given(call, argument->weights_of);
         if (same)
             status = moetoken_view_check_same_type(&call->view[i], same);
         else if (tokens)
             status = moetoken_view_check_probs_type(&call->view[i], tokens);
+        else if (source)
+            status = check_weights_type(&call->view[i], source);
     }
     return status;
 }
@@ -206,7 +225,7 @@ moetoken_status moetoken_call_read(struct moetoken_call *call, const struct moet
 {
     call->table = table;
     call->need_data = need_data;
-    moetoken_status status = moetoken_args_take(args, taken, table->args_size);
+    moetoken_status status = take_args(args, taken, table->args_size);
     if (status == MOETOKEN_OK)
         status = moetoken_options_check(options, table->flags_taken, &call->options);
     if (status != MOETOKEN_OK)
@@ -234,8 +253,8 @@ moetoken_status moetoken_call_set_size(struct moetoken_call *call, char letter, 
                          value);
 }
 
-moetoken_status moetoken_size_check(const struct moetoken_view *view, int dim, char letter,
-                                    struct moetoken_size *size)
+static moetoken_status check_size(const struct moetoken_view *view, int dim, char letter,
+                                  struct moetoken_size *size)
 {
     if (size->source == NULL)
         *size = (struct moetoken_size){view->shape[dim], view->name};
@@ -248,13 +267,23 @@ moetoken_status moetoken_size_check(const struct moetoken_view *view, int dim, c
         view->shape[dim], dim, letter == 'L' ? "E'" : symbol, size->value, size->source);
 }
 
+static moetoken_status check_is_one(const struct moetoken_view *view, int dim)
+{
+    if (view->shape[dim] == 1)
+        return MOETOKEN_OK;
+    return moetoken_fail(MOETOKEN_ERR_SHAPE, "%s has size %" PRId64 " in dimension %d, expected 1",
+                         view->name, view->shape[dim], dim);
+}
+
 moetoken_status moetoken_call_check_sizes(struct moetoken_call *call)
 {
     for (int i = 0; i < call->table->count; i++) {
         const char *letters = call->table->arguments[i].sizes;
         for (int dim = 0; call->view[i].given && letters[dim] != '\0'; dim++) {
-            moetoken_status status = moetoken_size_check(&call->view[i], dim, letters[dim],
-                                                         &call->size[letters[dim] - 'A']);
+            moetoken_status status = letters[dim] == '1'
+                                         ? check_is_one(&call->view[i], dim)
+                                         : check_size(&call->view[i], dim, letters[dim],
+                                                      &call->size[letters[dim] - 'A']);
             if (status != MOETOKEN_OK)
                 return status;
         }
@@ -292,22 +321,27 @@ static moetoken_status check_output(const struct moetoken_call *call, int i)
     return status;
 }
 
-moetoken_status moetoken_call_check_memory(const struct moetoken_call *call, int64_t tokens_num,
-                                           int64_t slots_num)
+moetoken_status moetoken_call_check_memory_of(const struct moetoken_call *call,
+                                              size_t workspace_bytes)
 {
     struct moetoken_view workspace;
-    size_t bytes;
     moetoken_status status = MOETOKEN_OK;
     for (int i = 0; i < call->table->count && status == MOETOKEN_OK; i++)
         if (call->table->arguments[i].direction == MOETOKEN_OUTPUT)
             status = check_output(call, i);
     if (status == MOETOKEN_OK)
-        status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
-    if (status == MOETOKEN_OK)
-        status = moetoken_workspace_check(&call->options, bytes, &workspace);
+        status = moetoken_workspace_check(&call->options, workspace_bytes, &workspace);
     for (int i = 0; i < call->table->count && status == MOETOKEN_OK; i++)
         status = moetoken_overlap_check(&workspace, &call->view[i]);
     return status;
+}
+
+moetoken_status moetoken_call_check_memory(const struct moetoken_call *call, int64_t tokens_num,
+                                           int64_t slots_num)
+{
+    size_t bytes;
+    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
+    return status == MOETOKEN_OK ? moetoken_call_check_memory_of(call, bytes) : status;
 }
 
 /* ---- plan ----------------------------------------------------------------------------------- */

@@ -31,7 +31,7 @@ enum moetoken_direction {
 struct moetoken_argument {
     const char *name;
     size_t offset;     /* of the DLTensor pointer in the argument struct */
-    const char *sizes; /* a letter per dimension, as in the header: "TH"; L is E' */
+    const char *sizes; /* a letter per dimension, as in the header: "TH"; L is E', 1 the number */
     unsigned types;    /* a set: 1u << moetoken_type each */
     enum moetoken_direction direction;
     /* Cases, each of them facts that must hold together, in which the tensor must be given; and in
@@ -39,8 +39,9 @@ struct moetoken_argument {
     unsigned required[MOETOKEN_CASES_MAX];
     unsigned read[MOETOKEN_CASES_MAX];
     /* Arguments, as facts, of which the first one given has the type that this one is to have; or
-     * whose type goes with this one's as that of tokens goes with that of probs. */
-    unsigned same_type, goes_with;
+     * whose type goes with this one's as that of tokens goes with that of probs; or that has its
+     * type unless it is float32 or float64. */
+    unsigned same_type, goes_with, weights_of;
     unsigned may_replace; /* an output that may be the very buffer of this argument */
 };
 
@@ -56,9 +57,10 @@ struct moetoken_table {
     const struct moetoken_argument *arguments;
     int count;
     size_t args_size;           /* of the argument struct */
-    size_t drop_and_pad_offset; /* of the bool in it */
+    size_t drop_and_pad_offset; /* of the bool in it; 0: there is none */
     uint32_t flags_taken;
     unsigned by_map, by_ids; /* arguments that belong to one spelling of a routing alone */
+    unsigned one_of;         /* inputs of which at least one must be given */
 };
 
 /* The size that a letter stands for, and the argument that it comes from. */
@@ -76,14 +78,6 @@ struct moetoken_call {
     bool need_data; /* the call will run, so that data pointers must be there */
     moetoken_options options;
 };
-
-/* Copies a caller's argument struct, whose first member is its size, into `taken`, the struct of
- * `known` bytes as this version has it. */
-moetoken_status moetoken_args_take(const void *args, void *taken, size_t known);
-
-/* A dimension of a given view against its letter's size, which it sets where that is not known. */
-moetoken_status moetoken_size_check(const struct moetoken_view *view, int dim, char letter,
-                                    struct moetoken_size *size);
 
 /* Copies the caller's argument struct, whose first member is its size, into `taken`, the struct as
  * this version has it, and the options into call->options; checks the options, that the spelling of
@@ -105,6 +99,10 @@ moetoken_status moetoken_call_check_sizes(struct moetoken_call *call);
 /* Outputs against every other tensor and the workspace, which is to serve T tokens and N slots. */
 moetoken_status moetoken_call_check_memory(const struct moetoken_call *call, int64_t tokens_num,
                                            int64_t slots_num);
+
+/* The same with a workspace of `workspace_bytes`. */
+moetoken_status moetoken_call_check_memory_of(const struct moetoken_call *call,
+                                              size_t workspace_bytes);
 
 /* MOETOKEN_ERR_SHAPE unless N = T * K, where a tensor of K columns is given. */
 moetoken_status moetoken_call_check_slots(const struct moetoken_call *call);

@@ -1,6 +1,7 @@
 /* elementary_test.c - the library's exp and log against long double: a sample of the float32
  * numbers, or all 2^32 of them with MOETOKEN_ROUTER_EXHAUSTIVE in the environment. */
 #include "router/scores/elementary.h"
+#include "router/scores/sums.h"
 #include "support/check.h"
 #include "support/random.h"
 
@@ -104,12 +105,31 @@ static void low_parts_count(void **state)
     }
 }
 
+/* However many numbers: what each addition rounds away is kept. */
+static void long_sums(void **state)
+{
+    (void)state;
+    static double values[1 << 20];
+    const int64_t count = sizeof values / sizeof values[0] - 3;
+    long double wanted = 0, products = 0;
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (double)(random_bits() >> 11) * 0x1p-53;
+        wanted += (long double)values[i];
+        products += (long double)(values[i] * values[i]);
+    }
+    double sum = sum_of(values, count), of_products = sum_of_products(values, values, count);
+    check(fabsl(sum - wanted) <= 0x1p-52L * wanted, "%.17g instead of %.17Lg", sum, wanted);
+    check(fabsl(of_products - products) <= 0x1p-52L * products, "%.17g instead of %.17Lg",
+          of_products, products);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(float32_numbers),
         cmocka_unit_test(binary64_numbers),
         cmocka_unit_test(low_parts_count),
+        cmocka_unit_test(long_sums),
     };
     random_start("elementary_test");
     return cmocka_run_group_tests(tests, NULL, NULL);

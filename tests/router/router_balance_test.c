@@ -78,6 +78,32 @@ static void z_loss_against_long_double(void **state)
         }
 }
 
+/* One NaN or +inf makes the loss NaN, and a mean over no token is 0. */
+static void z_loss_of_odd_rows(void **state)
+{
+    (void)state;
+    float x[2][2] = {{0, 1}, {NAN, 0}}, grads[2][2], loss;
+    uint8_t routed[2] = {1, 1};
+    int64_t te[] = {2, 2}, t[] = {2}, one[] = {1};
+    DLTensor tx = moetoken_tensor(x, MOETOKEN_F32, 2, te);
+    DLTensor tm = moetoken_tensor(routed, MOETOKEN_U8, 1, t);
+    DLTensor tl = moetoken_tensor(&loss, MOETOKEN_F32, 1, one);
+    DLTensor tg = moetoken_tensor(grads, MOETOKEN_F32, 2, te);
+    moetoken_router_z_loss_args args = {
+        .logits = &tx, .token_mask = &tm, .coeff = 1, .loss = &tl, .logits_grad = &tg};
+    check(moetoken_router_z_loss(&args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    check(isnan(loss) && isnan(grads[1][0]) && isfinite(grads[0][0]), "NaN: loss %g", (double)loss);
+    x[1][0] = INFINITY;
+    check(moetoken_router_z_loss(&args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    check(isnan(loss), "+inf: loss %g", (double)loss);
+    routed[0] = routed[1] = 0;
+    check(moetoken_router_z_loss(&args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    check(loss == 0 && grads[0][0] == 0 && grads[1][1] == 0, "no token: loss %g", (double)loss);
+    routed[0] = 1, te[1] = 0; /* the logarithm of a sum of nothing is -inf */
+    check(moetoken_router_z_loss(&args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    check(isinf(loss) && loss > 0, "no expert: loss %g", (double)loss);
+}
+
 static void bias_by_hand(void **state)
 {
     (void)state;
@@ -156,11 +182,9 @@ static void drop_keeps_the_heaviest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(balance_loss_by_hand),
-        cmocka_unit_test(z_loss_against_long_double),
-        cmocka_unit_test(bias_by_hand),
-        cmocka_unit_test(drop_by_hand),
-        cmocka_unit_test(drop_keeps_the_heaviest),
+        cmocka_unit_test(balance_loss_by_hand), cmocka_unit_test(z_loss_against_long_double),
+        cmocka_unit_test(z_loss_of_odd_rows),   cmocka_unit_test(bias_by_hand),
+        cmocka_unit_test(drop_by_hand),         cmocka_unit_test(drop_keeps_the_heaviest),
     };
     random_start("router_balance_test");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,7 +76,7 @@ static void settings(void **state)
     REFUSED(option, "options.flags", NULL, c.options.flags = MOETOKEN_MASK_FILL_SLOTS);
     REFUSED(option, "options.threads = -1", NULL, c.options.threads = -1);
     REFUSED(option, "args.struct_size = 8", NULL, c.args.struct_size = 8);
-    REFUSED(MOETOKEN_ERR_SHAPE, "expert_ids", "K = -1 (from config.topk)", c.args.config.topk = -1);
+    REFUSED(MOETOKEN_ERR_SHAPE, "config.topk = -1", "at least 0", c.args.config.topk = -1);
 }
 
 static void tensors(void **state)

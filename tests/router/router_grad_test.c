@@ -178,6 +178,47 @@ static void far_logits(void **state)
     }
 }
 
+/* An unused slot between two others is as one at the end. */
+static void unused_slot_in_the_middle(void **state)
+{
+    (void)state;
+    for (int score = 0; score < 4; score++) {
+        struct problem p;
+        double middle[TOKENS * EXPERTS], end[TOKENS * EXPERTS];
+        problem_make(&p, 32 + 4 + score);
+        for (int t = 0; t < TOKENS; t++)
+            p.ids[t][1] = -1;
+        check(call(&p, middle, NULL, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+        for (int t = 0; t < TOKENS; t++) {
+            p.ids[t][1] = p.ids[t][2], p.ids[t][2] = -1;
+            p.weights_grad[t][1] = p.weights_grad[t][2];
+        }
+        check(call(&p, end, NULL, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+        check(memcmp(middle, end, sizeof end) == 0, "score %d: the slot counts", score);
+    }
+}
+
+/* Far below zero sqrtsoftplus and its slope are tiny, and right to their last bits still. */
+static void slope_of_small_scores(void **state)
+{
+    (void)state;
+    struct problem p;
+    double grad[TOKENS * EXPERTS];
+    problem_make(&p, 32 + MOETOKEN_SCORE_SQRTSOFTPLUS);
+    p.config.scale = 1;
+    for (int e = 0; e < EXPERTS; e++)
+        p.x[0][e] = -40 - e;
+    check(call(&p, grad, NULL, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    for (int k = 0; k < TOPK; k++) {
+        int e = (int)p.ids[0][k];
+        long double power = expl((long double)p.x[0][e]);
+        long double slope = power / (1 + power) / (2 * sqrtl(log1pl(power)));
+        long double wanted = slope * p.weights_grad[0][k];
+        check(fabsl(grad[e] - wanted) <= 0x1p-48L * fabsl(wanted), "%.17g instead of %.17Lg",
+              grad[e], wanted);
+    }
+}
+
 static void same_bits_everywhere(void **state)
 {
     (void)state;
@@ -201,6 +242,8 @@ int main(void)
         cmocka_unit_test(agrees_with_differences),
         cmocka_unit_test(masked_tokens_and_unused_slots),
         cmocka_unit_test(far_logits),
+        cmocka_unit_test(unused_slot_in_the_middle),
+        cmocka_unit_test(slope_of_small_scores),
         cmocka_unit_test(same_bits_everywhere),
     };
     random_start("router_grad_test");

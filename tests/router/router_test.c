@@ -164,9 +164,10 @@ static void check_weights(const struct routed *r, int t, const double *x, int co
     }
 }
 
-/* The choice values rest on binary64 scores: the oracle rounds its own to float32 neighbours apart
- * by construction, so a double of them chooses alike. */
-static void check_token(const struct routed *r, int t, int64_t *counts)
+/* The choice is made among the library's own binary64 scores, `own`, which are checked here against
+ * long double: sums of them may tie, or miss a tie by an ulp, where sums of other roundings do not.
+ */
+static void check_token(const struct routed *r, const DLTensor *own, int t, int64_t *counts)
 {
     const moetoken_router_config *config = &r->args.config;
     int count = (int)r->logits.shape[1], set = 0;
@@ -176,7 +177,9 @@ static void check_token(const struct routed *r, int t, int64_t *counts)
         x[e] = tensor_get(&r->logits.dl, t, e);
     for (int e = 0; e < count; e++) {
         long double score = score_of(config, x, e, count);
-        value[e] = config->score == MOETOKEN_SCORE_SOFTMAX_AFTER ? x[e] : (double)score;
+        bool after = config->score == MOETOKEN_SCORE_SOFTMAX_AFTER;
+        value[e] = after ? x[e] : tensor_get(own, t, e);
+        check_rounded(own, t, e, score, 0x1p-50L);
         if (r->args.bias)
             value[e] += tensor_get(&r->bias.dl, e, 0);
         check_rounded(&r->scores.dl, t, e, score, 0x1p-50L);
@@ -197,9 +200,14 @@ static void check_token(const struct routed *r, int t, int64_t *counts)
 static void check_all(const struct routed *r)
 {
     int64_t counts[E_MOST] = {0};
+    struct test_tensor own;
+    moetoken_router_args args = {
+        .logits = &r->logits.dl, .config = r->args.config, .scores = &own.dl};
+    tensor_make(&own, MOETOKEN_F64, 2, r->logits.shape[0], r->logits.shape[1], NULL);
+    check(moetoken_router(&args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
     for (int t = 0; t < r->logits.shape[0]; t++) {
         if (r->args.token_mask == NULL || tensor_get(&r->mask.dl, t, 0) != 0) {
-            check_token(r, t, counts);
+            check_token(r, &own.dl, t, counts);
             continue;
         }
         for (int k = 0; k < r->args.config.topk; k++)
@@ -211,6 +219,7 @@ static void check_all(const struct routed *r)
     }
     for (int e = 0; e < r->logits.shape[1]; e++)
         check(tensor_get_index(&r->counts.dl, e) == counts[e], "expert %d counts wrong", e);
+    tensor_free(&own);
 }
 
 /* Logits from few values, so that ties are common, and NaN and -inf here and there. */
@@ -321,6 +330,22 @@ static void odd_rows_by_hand(void **state)
     routed_free(&r);
 }
 
+/* sqrtsoftplus of +inf is +inf, and so is the sum: over it a number is 0, not NaN. */
+static void an_infinite_score_by_hand(void **state)
+{
+    (void)state;
+    moetoken_router_config config = {
+        .topk = 2, .score = MOETOKEN_SCORE_SQRTSOFTPLUS, .normalize = true};
+    struct routed r;
+    routed_make(&r, 1, 3, &config, MOETOKEN_F32, MOETOKEN_F32, false);
+    tensor_fill_from(&r.logits.dl, (const double[]){0, -1, INFINITY});
+    check(moetoken_router(&r.args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    check(get_id(&r, 0, 0) == 2 && get_id(&r, 0, 1) == 0, "another choice");
+    check(isnan(tensor_get(&r.weights.dl, 0, 0)) && tensor_get(&r.weights.dl, 0, 1) == 0,
+          "weights %g and %g", tensor_get(&r.weights.dl, 0, 0), tensor_get(&r.weights.dl, 0, 1));
+    routed_free(&r);
+}
+
 static void sizes_of_zero(void **state)
 {
     (void)state;
@@ -424,6 +449,7 @@ int main(void)
         cmocka_unit_test(agrees_with_the_oracle),
         cmocka_unit_test(same_bits_everywhere),
         cmocka_unit_test(odd_rows_by_hand),
+        cmocka_unit_test(an_infinite_score_by_hand),
         cmocka_unit_test(sizes_of_zero),
         cmocka_unit_test(what_others_get_wrong),
         cmocka_unit_test(scores_normalized_by_hand),
