@@ -8,12 +8,13 @@
 #include "oracle/oracle.h"
 #include "oracle/oracle_report.h"
 #include "values/number_formats.h"
+#include "verify_standard.h"
 
 #define FAULT_SIZE 256 /* a line about one element */
 
 struct verify_settings {
     struct oracle_options options;
-    const char *outputs;
+    const char *outputs, *standards;
     bool quiet;
 };
 
@@ -102,6 +103,17 @@ static int64_t rows_to_check(const struct oracle_case *oracle, const bool *wante
     return rows;
 }
 
+static int verify_by_names(const struct verify_settings *settings, const struct oracle_case *oracle,
+                           const bool *wanted, const char *path)
+{
+    struct standard standards[STANDARDS_MOST];
+    char error[STANDARDS_ERROR_SIZE];
+    int count;
+    if (!standards_parse(settings->standards, standards, &count, error))
+        return usage_error(&command_verify, "--standard: %s", error);
+    return verify_by_standards(oracle, wanted, standards, count, settings->quiet, path);
+}
+
 static int verify(const struct verify_settings *settings, const struct case_files *inputs,
                   const struct case_files *output, const struct case_files *attributes)
 {
@@ -113,6 +125,8 @@ static int verify(const struct verify_settings *settings, const struct case_file
     if (!find_wanted(settings->outputs, oracle.operator_kind, wanted))
         return usage_error(&command_verify, "--outputs %s: %s writes no such tensor",
                            settings->outputs, operator_outputs[oracle.operator_kind].name);
+    if (settings->standards != NULL)
+        return verify_by_names(settings, &oracle, wanted, output->paths[0]);
     struct output_report reports[OUTPUTS_MOST];
     struct progress progress = {0};
     progress_begin(&progress, "verify", rows_to_check(&oracle, wanted));
@@ -181,6 +195,14 @@ static const struct option_spec options[] = {
      .value = "NAME,...",
      .offset = offsetof(struct verify_settings, outputs),
      .help = "check only these output tensors; the others may be missing"},
+    {.name = "standard",
+     .letter = 's',
+     .kind = OPTION_TEXT,
+     .value = "NAME,...",
+     .offset = offsetof(struct verify_settings, standards),
+     .help =
+         "judge by these standards (see compare) instead of the exact\nresult; golden and third "
+         "party are computed here"},
     {.name = "drop-and-pad",
      .kind = OPTION_SWITCH,
      .value = "true|false",
