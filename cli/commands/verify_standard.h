@@ -1,29 +1,10 @@
-/* verify_standard.h - verify by published standards: golden result and third party are computed
- * here (oracle/oracle_golden.h), so that nobody needs to have them. */
+/* verify_standard.h - `verify --standard`: an operator's outputs, judged by published standards. */
 #ifndef MOETOKEN_CLI_VERIFY_STANDARD_H
 #define MOETOKEN_CLI_VERIFY_STANDARD_H
 
-#include "compare/judge.h"
-#include "oracle/oracle.h"
+#include "oracle/oracle_judge.h"
 
-/* What is done with a judged output. comparison is NULL where there is a problem instead. */
-struct judged {
-    const char *output; /* the operator's name of it */
-    const struct standard *standard;
-    const struct comparison *comparison;
-    const struct judgement *judgement;
-    const char *where; /* token, slot, expert and row of the worst element, or "" */
-};
-typedef void report_judged_fn(void *context, const struct judged *judged);
-
-/* Judges every wanted output that the operator writes, by each standard. false with a reason in
- * oracle->error when it could not be done; else *passed says whether all passed. */
-bool judge_outputs(const struct oracle_case *oracle, const bool wanted[OUTPUTS_MOST],
-                   const struct standard *standards, int count, report_judged_fn *report,
-                   void *context, bool *passed);
-
-/* The same for `verify`: prints figures unless quiet, the first fault on standard error. Returns
- * the exit status. */
+/* Prints figures unless quiet, the first fault on standard error. Returns the exit status. */
 int verify_by_standards(const struct oracle_case *oracle, const bool wanted[OUTPUTS_MOST],
                         const struct standard *standards, int count, bool quiet, const char *path);
 
