@@ -33,6 +33,7 @@ static const DLTensor *as_ids(struct recomputation *r, const DLTensor *ids)
 struct spread {
     const DLTensor *tokens, *ids;
     int64_t experts, begin, end, capacity;
+    const DLTensor *rows; /* with a capacity: the rows, whose number it decides */
 };
 
 static void judge_spread(struct recomputation *r, const struct spread *s, const char *name,
@@ -48,8 +49,10 @@ static void judge_spread(struct recomputation *r, const struct spread *s, const 
         case_number(r, "expert_begin", s->begin);
         case_number(r, "expert_end", s->end);
     }
-    if (s->capacity > 0)
+    if (s->capacity > 0) {
         case_number(r, "capacity", s->capacity);
+        r->rows = s->rows;
+    }
     case_judge(r, OPERATOR_PERMUTE, name, actual, which);
 }
 
@@ -260,12 +263,12 @@ static void judge_counts(struct recomputation *r, const struct spread *s)
 }
 
 /* expanded_x, of three dimensions with a capacity. */
-static void judge_expanded(struct recomputation *r, const struct spread *s)
+static const DLTensor *expanded_rows(struct recomputation *r)
 {
     const DLTensor *x = tensor_of(&r->results[0]);
     if (x != NULL && x->ndim == 3)
         x = reshaped(r, x, size_of(x, 0) * size_of(x, 1), size_of(x, 2));
-    judge_spread(r, s, "permuted_tokens", x, "output.0");
+    return x;
 }
 
 static void init_routing_v2(struct recomputation *r)
@@ -288,7 +291,8 @@ static void init_routing_v2(struct recomputation *r)
     }
     if (padded)
         s.capacity = number_of(&r->arguments[INIT_CAPACITY], 0);
-    judge_expanded(r, &s);
+    s.rows = expanded_rows(r);
+    judge_spread(r, &s, "permuted_tokens", s.rows, "output.0");
     if (number_of(&r->arguments[INIT_INDEX_TYPE], 0) == 0)
         judge_spread(r, &s, "sorted_indices", tensor_of(&r->results[1]), "output.1");
     else if (s.end == 0)
@@ -318,10 +322,6 @@ static void finalize_routing(struct recomputation *r)
     }
     int64_t hidden = size_of(rows, rows->ndim - 1);
     c.rows = reshaped(r, rows, hidden > 0 ? elements_of(rows) / hidden : 0, hidden);
-    if (c.residual == NULL) {
-        c.residual = c.residual2;
-        c.residual2 = NULL;
-    }
     if (c.bias != NULL)
         c.ids = as_ids(r, ids);
     if (mode < 2)
