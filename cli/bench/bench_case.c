@@ -12,7 +12,7 @@
 #define HUGE_PAGE    ((size_t)2 << 20)
 #define BUFFER_ALIGN ((size_t)4096)
 
-/* What is drawn of a large tensor; its other rows are copied from there. */
+/* How much of a large tensor is random; its other rows are copied from there. */
 #define DRAWN_BYTES ((size_t)8 << 20)
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -205,9 +205,9 @@ static void describe_traffic(struct bench_case *bench)
 
 /* ---- contents ------------------------------------------------------------------------------- */
 
-/* Drawing gigabytes takes longer than measuring; speed does not depend on the values. Rows beyond
- * the drawn ones are copies of what stands there, but each from an element of its own choice: no
- * two neighbours are alike, nor rows a power of two apart, and a row in the wrong place is seen. */
+/* Drawing gigabytes of random numbers takes longer than measuring, and speed does not depend on the
+ * values. Rows beyond the drawn ones are copies of those, each starting at an element of its own:
+ * neither neighbours nor rows a power of two apart are alike, so a row in the wrong place shows. */
 static void copy_rows(const struct bench_tensor *tensor, int64_t drawn, uint64_t key)
 {
     size_t size = type_size(tensor->type), row_bytes = (size_t)tensor->shape[1] * size;

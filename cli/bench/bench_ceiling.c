@@ -31,7 +31,7 @@ struct step {
     size_t fill_bytes; /* written behind the copy */
 };
 
-/* By value: what is written through `to` cannot change it, and the loops need not look. */
+/* Passed by value: stores through `to` cannot change it, so the loops need not reload it. */
 typedef void step_fn(struct step step, bool streaming);
 
 #if defined(__x86_64__)
@@ -102,7 +102,7 @@ static void fence(void)
 
 #else
 
-/* memmove (in place, both are one buffer) and memset are what the C library holds to be fastest. */
+/* memmove (in place, both are one buffer) and memset are what the C library considers fastest. */
 static void step_libc(struct step step, bool streaming)
 {
     (void)streaming;

@@ -21,7 +21,7 @@ enum ceiling_stores {
 
 size_t traffic_bytes(const struct traffic *traffic);
 
-/* Moves it once. What is written means nothing; in place, it is what was read. */
+/* Moves everything once. The bytes written mean nothing; in place they are those read. */
 void ceiling_run(const struct traffic *traffic, int threads, enum ceiling_stores stores);
 
 #endif

@@ -8,7 +8,7 @@
 #include "bench_team.h"
 #include "terminal/progress.h"
 
-/* A single call may be shorter than the clock is fine: calls are counted together up to this. */
+/* A single call may be shorter than the clock's resolution: calls are timed together up to this. */
 #define SECONDS_PER_SAMPLE 200e-6
 #define CALLS_MOST         2000
 
@@ -174,7 +174,8 @@ void measure_case(const struct bench_case *bench, const struct sweep *sweep, int
     int threads = moetoken_threads_chosen(bench->options.threads);
     measures->threads = bytes < MOETOKEN_SERIAL_BYTES ? 1 : threads;
     measure_routing(bench, rounds, measures);
-    /* Far beyond the caches, the end of a call leaves nothing that the next one begins with. */
+    /* Far beyond the caches, the end of a call leaves nothing there that the next one starts with.
+     */
     if (bytes > 4 * sweep->size) {
         measure_cold(bench, &(struct sweep){0}, rounds, measures);
         measures->warm = measures->cold;

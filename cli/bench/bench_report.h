@@ -20,7 +20,7 @@ struct bench_report {
     struct measure one_thread;            /* scaling: what more threads are compared with */
 };
 
-/* All that is known of a case when it is reported. */
+/* Everything known about a case when it is reported. */
 struct bench_result {
     const struct bench_case *bench;
     const char *name;
