@@ -1,4 +1,5 @@
 /* bench_case.c - see bench_case.h. */
+#define _GNU_SOURCE /* mremap; NOLINT(bugprone-reserved-identifier) */
 #include "bench_case.h"
 
 #include <stdio.h>
@@ -54,6 +55,27 @@ static bool arena_reset(struct arena *arena, size_t bytes)
     arena->huge_pages = madvise(memory, size, MADV_HUGEPAGE) == 0;
 #endif
     return true;
+}
+
+bool arena_redraw(struct arena *arena)
+{
+    size_t size = arena->size, mapped = size + HUGE_PAGE;
+    int64_t available = memory_available();
+    if (arena->begin == NULL || (available >= 0 && (double)mapped > 0.9 * (double)available))
+        return false;
+    char *memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    /* As far behind a huge page's begin as the old ones: moved otherwise, huge pages fall apart. */
+    char *fresh = memory + ((uintptr_t)arena->begin - (uintptr_t)memory) % HUGE_PAGE;
+#ifdef MADV_HUGEPAGE
+    if (arena->huge_pages)
+        (void)madvise(memory, mapped, MADV_HUGEPAGE);
+#endif
+    memcpy(fresh, arena->begin, arena->used);
+    char *moved = mremap(fresh, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, arena->begin);
+    munmap(memory, mapped); /* what is left of it */
+    return moved == arena->begin;
 }
 
 static size_t buffer_bytes(size_t bytes)

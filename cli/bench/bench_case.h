@@ -20,6 +20,11 @@ struct arena {
 
 void arena_free(struct arena *arena);
 
+/* Puts other pages of the machine's memory behind the same addresses, with the same contents: how
+ * fast memory is depends on which ones a process gets. false, with everything as it was, where the
+ * system has not enough. */
+bool arena_redraw(struct arena *arena);
+
 struct bench_tensor {
     const char *name;
     moetoken_type type;

@@ -8,7 +8,7 @@
 /* Percents whose geometric mean is wanted. */
 struct percent_group {
     int count;
-    double log_sum, least;
+    double log_sum, row_copy_log_sum, least;
     char least_name[64];
 };
 
