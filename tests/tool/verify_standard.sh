@@ -63,6 +63,8 @@ tensor_text write total.npz META=operator=unpermute unpermuted_tokens:f32:2x2=32
     out_index:i32:4=0,1,2,-1 permute_token_id:i32:4=0,0,1,1 permuted_probs:f32:4=2,3,1,0 || exit 1
 rejected 1 "a sum" '\[1,1\] fails by ulp:1 (token 1, slots 2 (expert 7, row 2), 3 (no row))' \
     moetoken verify sums.npz total.npz -s ulp:1
+good "list" moetoken verify --standard list
+equal_text "list" "$(grep -c '^[a-z]' stdout)" 9
 rejected 2 "no such standard" "'bots' is no standard" moetoken verify case.npz out.npz -s bots
 
 # The tool's own results, in each type, by the strictest of each kind; not exact where sums are float32.
@@ -76,4 +78,4 @@ for operator in unpermute-grad unpermute permute permute-grad; do
             -s ecosystem-2026-04,ecosystem-2026-07,msprobe,atk-double,commercial-L2-2026-04
     done
 done
-finish 66
+finish 68

@@ -286,7 +286,7 @@ static void names_of_standards(void)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_true(!standards_parse(wrong[i], standards, &count, error));
     assert_true(!standards_parse("bits,what,bits", standards, &count, error));
-    assert_true(strcmp(error, "'what' is no standard; '--standard list' names them") == 0);
+    assert_true(strcmp(error, "'what' is no standard; 'compare --standard list' names them") == 0);
     assert_true(!standards_parse("bits,bits,bits,bits,bits,bits,bits,bits,bits,bits,bits,bits,bits,"
                                  "bits,bits,bits,bits",
                                  standards, &count, error));
