@@ -112,7 +112,7 @@ def router(
     if index_dtype not in (torch.int32, torch.int64):
         raise TypeError(f"index_dtype is {index_dtype!r}, expected torch.int32 or torch.int64")
     numbers, with_scores = _weights_type(weights_dtype, logits), flag("with_scores", with_scores)
-    inputs, kinds = (logits, bias, token_mask), (numbers, index_dtype, False, with_scores)
+    inputs, kinds = (logits, bias, token_mask), (numbers, numbers, index_dtype, False, with_scores)
     weights, _, scores, ids, _, counts = _router_ops.router(*inputs, *config, *kinds)
     return RouterResult(ids, weights, scores if with_scores else None, counts)
 

@@ -165,13 +165,13 @@ def _router_outputs(
     topk: int,
     *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    *_, weights_dtype, index_dtype, by_map, with_scores = others
+    *_, weights_dtype, scores_dtype, index_dtype, by_map, with_scores = others
     tokens_num, experts_num = logits.shape
     slots, pairs = (tokens_num, topk), (tokens_num, experts_num)
     return (
         logits.new_empty(0 if by_map else slots, dtype=weights_dtype),
         logits.new_empty(pairs if by_map else 0, dtype=weights_dtype),
-        logits.new_empty(pairs if with_scores else 0, dtype=weights_dtype),
+        logits.new_empty(pairs if with_scores else 0, dtype=scores_dtype),
         logits.new_empty(slots, dtype=index_dtype),
         logits.new_empty(pairs if by_map else 0, dtype=torch.bool),
         logits.new_empty(experts_num, dtype=torch.int64),
@@ -192,6 +192,7 @@ def _router(
     eps: float,
     scale: float,
     weights_dtype: torch.dtype,
+    scores_dtype: torch.dtype,
     index_dtype: torch.dtype,
     by_map: bool,
     with_scores: bool,
@@ -201,7 +202,7 @@ def _router(
         scale,
     )  # fmt: skip
     inputs = (logits, bias, token_mask)
-    kinds = (weights_dtype, index_dtype, by_map, with_scores)
+    kinds = (weights_dtype, scores_dtype, index_dtype, by_map, with_scores)
     weights, probs, scores, ids, routing_map, counts = results = _router_outputs(
         *inputs, *config, *kinds
     )
@@ -219,8 +220,8 @@ def _router(
 
 def _router_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     logits, _, token_mask = inputs[:3]
-    ctx.config, (_, _, ctx.by_map, ctx.with_scores) = Config(*inputs[3:12]), inputs[12:]
-    ctx.weights_dtype = inputs[12]
+    ctx.config = Config(*inputs[3:12])
+    *ctx.dtypes, _, ctx.by_map, ctx.with_scores = inputs[12:]
     _save(ctx, logits, token_mask, output[3])
 
 
@@ -236,7 +237,7 @@ def _router_backward(
     result = None
     if ctx.needs_input_grad[0] and any(grad is not None for grad in grads):
         result = router_grad(logits, token_mask, ids, *grads, *ctx.config)
-    return (result, *(None,) * 15)
+    return (result, *(None,) * 16)
 
 
 def _router_jvp(ctx: Any, change: Optional[Tensor], *_: Any) -> tuple[Optional[Tensor], ...]:
@@ -244,7 +245,7 @@ def _router_jvp(ctx: Any, change: Optional[Tensor], *_: Any) -> tuple[Optional[T
         return (None,) * 6
     logits, token_mask, ids = ctx.saved_tensors
     weights, scores = router_tangents(logits, token_mask, ids, change, ctx.config)
-    weights, scores = weights.to(ctx.weights_dtype), scores.to(ctx.weights_dtype)
+    weights, scores = weights.to(ctx.dtypes[0]), scores.to(ctx.dtypes[1])
     return (
         None if ctx.by_map else weights,
         _by_map(weights, ids, logits.shape[1]) if ctx.by_map else None,

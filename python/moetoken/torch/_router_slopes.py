@@ -78,7 +78,7 @@ def router_slopes(
     x = logits.double()
     by_weights = x.new_zeros(ids.shape) if weights_grad is None else weights_grad.double()
     by_scores = x.new_zeros(x.shape) if scores_grad is None else scores_grad.double()
-    _, pull_back = torch.func.vjp(torch.func.grad(inner), x, by_weights, by_scores)
+    pull_back = torch.func.vjp(torch.func.grad(inner), x, by_weights, by_scores)[1]
     return Slopes(*pull_back(change.double()))
 
 
@@ -102,5 +102,5 @@ def z_loss_slope(
         routed = token_mask != 0
         return coeff * torch.where(routed, squares, 0).sum() / routed.sum().clamp(min=1)
 
-    _, pull_back = torch.func.vjp(torch.func.grad(loss), logits.double())
+    pull_back = torch.func.vjp(torch.func.grad(loss), logits.double())[1]
     return pull_back(change.double())[0]
