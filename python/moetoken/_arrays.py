@@ -62,7 +62,7 @@ def dtype_of(array: Any) -> np.dtype:
 
 def to_dtype(dtype: Any) -> np.dtype:
     """A type of any library, or its name, as NumPy's."""
-    if isinstance(dtype, type):
+    if isinstance(dtype, (type, np.dtype)):
         return np.dtype(dtype)
     name = str(dtype).rpartition(".")[2]  # "torch.float32" and "float32" alike
     return _bfloat16() if name == "bfloat16" else np.dtype(name)

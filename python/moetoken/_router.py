@@ -126,7 +126,7 @@ def _weights_type(weights_dtype: Any, logits: np.dtype) -> np.dtype:
         found: Any = to_dtype(weights_dtype)
     except TypeError:
         found = None
-    if found not in (_FLOAT32, _FLOAT64, logits):
+    if found is None or found not in (_FLOAT32, _FLOAT64, logits):
         named = f", or {logits} as logits is" if logits not in (_FLOAT32, _FLOAT64) else ""
         raise TypeError(f"weights_dtype is {weights_dtype!r}, expected float32 or float64{named}")
     return found

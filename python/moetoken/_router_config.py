@@ -46,6 +46,8 @@ RECIPES = {
 def real(name: str, value: Any) -> float:
     """A finite number."""
     try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {value!r}, expected a number") from None
@@ -55,7 +57,7 @@ def real(name: str, value: Any) -> float:
 
 
 def _score_number(score: Any) -> int:
-    if score not in SCORES:
+    if not isinstance(score, str) or score not in SCORES:
         raise ValueError(f"score is {score!r}, expected {', '.join(SCORES[:-1])} or {SCORES[-1]}")
     return SCORES.index(score)
 

@@ -271,5 +271,5 @@ def router_drop(
     results = [shape(ids.shape, ids)]
     arguments = (ids, jax.lax.stop_gradient(weights))
     (kept_ids,) = _router_ops.drop.bind(numbers, arguments, results)
-    kept_weights = jnp.where(kept_ids >= 0, weights, 0)
+    kept_weights = jnp.where(kept_ids == ids, weights, 0)
     return DropResult(kept_ids, kept_weights, _count(kept_ids, numbers.experts_num))

@@ -495,12 +495,12 @@ def _drop(
 
 
 def _drop_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _save(ctx, output[1])
+    _save(ctx, inputs[0], output[1])
 
 
 def _drop_backward(ctx: Any, weights: Any, *_: Any) -> tuple[Optional[Tensor], ...]:
-    (kept_ids,) = ctx.saved_tensors
-    grad = None if weights is None else torch.where(kept_ids >= 0, weights, 0)
+    expert_ids, kept_ids = ctx.saved_tensors
+    grad = None if weights is None else torch.where(kept_ids == expert_ids, weights, 0)
     return None, grad, None, None
 
 
