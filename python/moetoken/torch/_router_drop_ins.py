@@ -46,7 +46,10 @@ def _groups(
             f"group_topk = {group_topk}, expected at most topk = {topk}: a group's value is the "
             "sum of its topk // group_topk best scores"
         )
-    return count("num_groups", num_groups, least=1), group_topk, topk // group_topk
+    num_groups = count("num_groups", num_groups, least=1)
+    if group_topk > num_groups:
+        raise ValueError(f"group_topk = {group_topk}, expected 1 to num_groups = {num_groups}")
+    return num_groups, group_topk, topk // group_topk
 
 
 def _check_score(score_function: str) -> None:
