@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 import transformers
 
-EXPERTS, HIDDEN, INNER, TOPK = 5, 12, 10, 3
+EXPERTS, HIDDEN, INNER, TOPK = 5, 16, 8, 3
 _MODELS = Path(transformers.__file__).parent / "models"
 _DECORATED = re.compile(r"^@use_experts_implementation.*\n(?:@.*\n)*class (\w+)\(", re.M)
 
@@ -24,9 +24,17 @@ _SIZES = {
     "mlp_bias": False,
     "swiglu_limit": 0.7,
     "swiglu_alpha": 1.702,
+    **dict.fromkeys(["mlp_gate_softcap", "mlp_up_softcap"], 0.7),
     "post_norm_eps": 1e-6,
     "rms_norm_eps": 1e-6,
 }
+
+
+def keep_float64(monkeypatch):
+    """Some layers call float() on their way: a float64 one shall stay what it is."""
+    narrow = torch.Tensor.float
+    stay = lambda self: self if self.dtype == torch.float64 else narrow(self)
+    monkeypatch.setattr(torch.Tensor, "float", stay)
 
 
 def decorated():

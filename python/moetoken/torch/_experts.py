@@ -74,19 +74,19 @@ def spans(parts: list[Part]) -> Iterator[tuple[int, int, list[Part]]]:
         yield together[0].begin, together[-1].end, together
 
 
-def _permuted(block: Block, x: Tensor, expert_ids: Tensor) -> tuple[Tensor, Plan]:
+def _plan(block: Block, expert_ids: Tensor) -> Plan:
     """Rows in expert order; ids from experts_num on, the sentinels of expert parallelism, and -1
     have none."""
     ids, experts = expert_ids.clamp(max=block.experts_num), block.experts_num
-    rows, _, indices, slots, counts = _by_ids.permute(
-        x, ids, None, experts + 1, 0, experts, 0, ids.numel()
+    _, _, indices, slots, counts = _by_ids.permute(
+        None, ids, None, experts + 1, 0, experts, 0, ids.numel()
     )
     parts, begin = [], 0
     for expert, count in enumerate(counts.tolist()):
         if count:
             parts.append(Part(expert, begin, begin + count))
             begin += count
-    return rows, Plan(indices, slots[:begin], parts, begin)
+    return Plan(indices, slots[:begin], parts, begin)
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
@@ -115,7 +115,8 @@ def forward(
     """The result, what the first GEMM gave if that is to be kept, and where rows are."""
     dtype = _gemm_type(x)
     with no_autocast():
-        rows, plan = _permuted(block, x, expert_ids)
+        plan = _plan(block, expert_ids)
+        rows = _by_ids.spread(x, plan.indices, plan.used)
         width = block.up.shape[2 if block.is_transposed else 1]
         kept = in_huge_pages(x.new_empty(plan.used, width, dtype=dtype)) if keeps else None
         for begin, end, parts in spans(plan.parts):
@@ -146,7 +147,8 @@ def _combine(x: Tensor, rows: Tensor, indices: Tensor, weights: Tensor) -> Tenso
 
 def composed(block: Block, x: Tensor, expert_ids: Tensor, weights: Tensor) -> Tensor:
     """The same of PyTorch's own operators and this package's, for derivatives of all kinds."""
-    rows, plan = _permuted(block, x, expert_ids)
+    plan = _plan(block, expert_ids)
+    rows = _by_ids.spread(x, plan.indices, plan.used)
     answers = [rows.new_zeros(0, rows.shape[1])]
     for expert, begin, end in plan.parts:
         inner = block.gate(_linear(block, "up", block.up_bias, expert, rows[begin:end]))

@@ -97,7 +97,9 @@ class _Backward:
                 out += block.down_bias[expert]
         return answers
 
-    def _inner_grad(self, answers_grad: Tensor, inner: Tensor, begin: int, parts: list[Part]):
+    def _inner_grad(
+        self, answers_grad: Tensor, inner: Tensor, begin: int, parts: list[Part]
+    ) -> Tensor:
         found = torch.empty_like(inner)
         for expert, first, last in parts:
             matrix = self.block.into_hidden("down", expert, inner.dtype).t()
@@ -140,7 +142,8 @@ class _Backward:
         reads = wanted.x or any(wanted.tensors[:2]) or any(wanted.extras)
         for begin, end, parts in spans(self.plan.parts):
             grads = rows_grad[begin:end].to(dtype)
-            worth, up_grad = self._down(grads, of_rows[begin:end], self.kept[begin:end], begin, parts)
+            up = self.kept[begin:end]
+            worth, up_grad = self._down(grads, of_rows[begin:end], up, begin, parts)
             if worth is not None:
                 by_weight[slots[begin:end]] = worth.to(by_weight.dtype)
             if not reads:
@@ -163,15 +166,25 @@ def _dots(a: Tensor, b: Tensor) -> Tensor:
 
 
 def backward(
-    block: Block, plan: Plan, wanted: Wanted, kept: Tensor, x: Tensor, weights: Tensor, y_grad: Tensor
+    block: Block,
+    plan: Plan,
+    wanted: Wanted,
+    kept: Tensor,
+    x: Tensor,
+    weights: Tensor,
+    y_grad: Tensor,
 ) -> list[Optional[Tensor]]:
     """The gradients of x, weights, the experts' four tensors and the extras, None if not wanted."""
     with no_autocast(), torch.no_grad():
         step = _Backward(block, plan, wanted, kept)
-        grads = _by_ids.spread(y_grad, plan.indices, len(plan.indices))
+        grads = _by_ids.spread(y_grad, plan.indices, plan.used)
         rows_grad, by_weight = step.run(x, grads, weights)
         x_grad = None
         if wanted.x:
             x_grad = _by_ids.permute_grad(rows_grad, None, plan.indices, x.shape[0])[0]
         weights_grad = by_weight.view(weights.shape).to(weights.dtype) if wanted.weights else None
-        return [x_grad, weights_grad, *step.tensors.results(), *step.extras]
+        extras = [
+            torch.zeros_like(parameter) if is_wanted and grad is None else grad
+            for parameter, is_wanted, grad in zip(block.extras, wanted.extras, step.extras)
+        ]
+        return [x_grad, weights_grad, *step.tensors.results(), *extras]

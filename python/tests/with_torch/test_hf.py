@@ -24,8 +24,9 @@ KINDS = [
 
 
 @pytest.fixture(autouse=True)
-def registered():
+def registered(monkeypatch):
     moetoken.torch.hf.register()
+    hf_families.keep_float64(monkeypatch)
 
 
 def layer(kind=KINDS[0], dtype=torch.float64, **sizes):
@@ -35,7 +36,7 @@ def layer(kind=KINDS[0], dtype=torch.float64, **sizes):
 
 
 def close(found, expected, bound=1e-12):
-    assert float((found - expected).abs().max()) <= bound * max(1, float(expected.abs().max()))
+    assert float((found - expected).detach().abs().max()) <= bound * max(1, float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
@@ -73,7 +74,7 @@ def test_sizes(kind, tokens):
 def test_words():
     module = layer()
     x, ids, weights = routing()
-    with pytest.raises(ValueError, match=r"hidden_states has shape \[22, 12\].*\[T, H\]"):
+    with pytest.raises(ValueError, match=r"hidden_states has shape \[22, 16\].*\[T, H\]"):
         module(x[:22], ids, weights)
     with pytest.raises(IndexError, match="top_k_index"):
         module(x, ids - 5, weights)
@@ -91,7 +92,8 @@ def test_what_is_frozen_costs_nothing(kind):
         module.get_parameter(name).requires_grad_()
         found = results(module, "moetoken", *given)
         for key, value in found.items():
-            assert value is None if key in names and key != name else True
+            if key in names:
+                assert (value is not None) == (key == name)
             if value is not None:
                 close(value, expected[key])
 
@@ -117,7 +119,7 @@ def test_derivatives_of_all_kinds(kind):
     assert torch.autograd.gradcheck(call, given, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(call, given)
     backward = torch.autograd.functional.jacobian(call, given)
-    forward = torch.func.jacfwd(call, argnums=(0, 1), chunk_size=1)(*given)
+    forward = torch.func.jacfwd(call, argnums=(0, 1))(*given)
     for one, other in zip(backward, forward):
         close(other, one)
     by_func = torch.func.grad(lambda x: call(x, weights).square().sum())(x.detach())
@@ -128,7 +130,8 @@ def test_derivatives_of_all_kinds(kind):
 def test_second_derivative_where_weights_come_of_the_tokens():
     """A router inside: the gradient of x must not go through the weights twice."""
     module, (x, ids, _) = layer(), routing(4)
-    matrix = torch.randn(HIDDEN, TOPK, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    generator = torch.Generator().manual_seed(5)
+    matrix = torch.randn(HIDDEN, TOPK, dtype=torch.float64, generator=generator)
     call = lambda x: module(x, ids, torch.softmax(x @ matrix, 1))
     assert torch.autograd.gradgradcheck(call, x.requires_grad_())
 
@@ -138,9 +141,9 @@ def test_nothing_of_the_size_of_the_rows_is_kept():
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         module(x.requires_grad_(), ids, weights)
-    assert kept and max(t.numel() for t in kept if t.shape[:1] != (EXPERTS,)) < x.shape[0] * TOPK * HIDDEN
-    by_hooks = sum(t.numel() for t in kept if t.shape == (50 * TOPK, 4))
-    assert by_hooks == 50 * TOPK * 4  # what the first GEMM gave, once
+    others = [t for t in kept if t.shape[0] != EXPERTS]
+    assert max(t.numel() for t in others) == x.numel() == 50 * HIDDEN
+    assert sum(t.shape == (50 * TOPK, 4) for t in others) == 1  # what the first GEMM gave
 
 
 def test_saved_tensors_may_be_packed():
@@ -157,20 +160,16 @@ def test_checkpointing(reentrant):
     module, (x, ids, weights) = layer(), routing()
     x.requires_grad_()
     expected = torch.autograd.grad(module(x, ids, weights).square().sum(), x)[0]
-    y = checkpoint(module, x, ids, weights, use_reentrant=reentrant)
-    assert torch.equal(torch.autograd.grad(y.square().sum(), x)[0] if not reentrant else _grad(y, x), expected)
-
-
-def _grad(y, x):
-    y.square().sum().backward()
-    return x.grad
+    checkpoint(module, x, ids, weights, use_reentrant=reentrant).square().sum().backward()
+    assert torch.equal(x.grad, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
 def test_autocast(kind):
     """float32 tokens, GEMMs in bfloat16, as in eager; no further from the truth than that."""
     module, given = layer(kind, torch.float32), routing(64, torch.float32)
-    exact = results(experts(*kind), "eager", *(t.double() if t.is_floating_point() else t for t in given))
+    wide = (t.double() if t.is_floating_point() else t for t in given)
+    exact = results(experts(*kind), "eager", *wide)
     with torch.autocast("cpu", torch.bfloat16):
         eager = results(module, "eager", *given)
         found = results(module, "moetoken", *given)
@@ -196,6 +195,7 @@ def test_compile_breaks_the_graph_and_goes_on():
     x.requires_grad_()
     by_hand = torch.autograd.grad(call(x), x)[0]
     assert torch.equal(torch.autograd.grad(compiled(x), x)[0], by_hand)
+    torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(call, backend="eager", fullgraph=True)(x)
 
@@ -212,10 +212,9 @@ def test_tensors_without_memory():
     y = module(x.requires_grad_(), ids, weights)
     y.sum().backward()
     assert y.shape == x.shape and x.grad.is_meta and module.down_proj.grad.shape[0] == EXPERTS
-    with torch._subclasses.FakeTensorMode() as mode:
-        real = layer(dtype=torch.float32)
-        y = real(*(mode.from_tensor(t) for t in routing(dtype=torch.float32)))
-        assert y.shape == x.shape
+    mode = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
+    y = layer(dtype=torch.float32)(*(mode.from_tensor(t) for t in routing(dtype=torch.float32)))
+    assert y.shape == x.shape and isinstance(y, torch._subclasses.FakeTensor)
 
 
 def test_deepcopy():
@@ -223,17 +222,6 @@ def test_deepcopy():
     copied = copy.deepcopy(module)
     for key, value in results(module, "moetoken", *given).items():
         assert torch.equal(results(copied, "moetoken", *given)[key], value)
-
-
-def test_the_same_bits_on_any_number_of_threads():
-    """Where GEMMs are: one row an expert is one GEMM of one order."""
-    module, given = layer(), routing()
-    expected, before = module(*given), torch.get_num_threads()
-    try:
-        torch.set_num_threads(1 if before > 1 else 3)
-        close(module(*given), expected.detach())
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_registering_again_and_under_another_name():

@@ -11,8 +11,9 @@ import torch  # noqa: E402
 import moetoken.torch.hf  # noqa: E402
 
 FAMILIES = hf_families.decorated()
-# Their eager computes in float32 whatever the type of the layer: more than any implementation that
-# is plugged in, transformers' own included, gives.
+# Their eager adds up in float32, whatever the type of the layer; the last computes everything so, in
+# a bfloat16 layer too, which no implementation that is plugged in does, transformers' own included.
+SUMS_OF_FLOAT32 = {"inkling2", "inkling2_loop"}
 WIDE = {"openai_privacy_filter"}
 
 
@@ -28,13 +29,15 @@ def test_all_are_found():
 
 
 @pytest.mark.parametrize("family, name", FAMILIES)
-def test_float64(family, name):
+def test_float64(family, name, monkeypatch):
+    if family not in WIDE:
+        hf_families.keep_float64(monkeypatch)
     module = hf_families.experts(family, name)
     given = hf_families.routing()
     expected = hf_families.results(module, "eager", *given)
     found = hf_families.results(module, "moetoken", *given)
     assert found.keys() == expected.keys()
-    bound = 1e-6 if family in WIDE else 1e-12
+    bound = 4 * 2**-24 if family in SUMS_OF_FLOAT32 else 64 * 2**-24 if family in WIDE else 1e-12
     for key, value in expected.items():
         scale = max(1, float(value.abs().max()))
         assert float((found[key] - value).abs().max()) <= bound * scale, key
@@ -59,6 +62,6 @@ def test_bfloat16_is_as_near_as_eager(family, name):
         narrow["eager"] = hf_families.results(module, "grouped_mm", *given)
     wide = tuple(t.double() if t.is_floating_point() else t for t in given)
     module.double()
-    for key, exact in hf_families.results(module, "eager", *wide).items():
+    for key, exact in hf_families.results(module, "moetoken", *wide).items():
         allowed = (1.1 if key == "output" else 1.5) * error(narrow["eager"][key], exact)
         assert error(narrow["moetoken"][key], exact) <= max(allowed, 2**-9), key
