@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._checks import check_tensor, count
-from ._router_drop_ins import aux_scores, balance_loss, naming_options, route
+from ._router_drop_ins import aux_scores, balance_loss, naming_loss, naming_options, route
 
 __all__ = [
     "fused_compute_score_for_moe_aux_loss",
@@ -117,6 +117,7 @@ def fused_compute_score_for_moe_aux_loss(
     return routing_map.view(*logits.shape[:-1], routing_map.shape[1]), scores.view(logits.shape)
 
 
+@naming_loss
 def fused_moe_aux_loss(
     probs: Tensor,
     tokens_per_expert: Tensor,
