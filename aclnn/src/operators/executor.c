@@ -213,7 +213,8 @@ aclnnStatus executor_result(const aclOpExecutor *executor, bool check_only, moet
                 "%s", moetoken_last_error());
 }
 
-/* Whether an operand that moetoken.h does not see shares memory with another one. */
+/* Whether an operand that moetoken.h does not see has strides that will do, and shares memory with
+ * another one. */
 static aclnnStatus check_unseen(const aclOpExecutor *executor, size_t place)
 {
     char *first, *other;
@@ -225,6 +226,9 @@ static aclnnStatus check_unseen(const aclOpExecutor *executor, size_t place)
         return ACLNN_SUCCESS;
     if (!operand_bytes(unseen, &first, &bytes))
         return fail(status, "%s: sizes and strides do not fit in 64 bits",
+                    executor_name(executor, place));
+    if (!operand_strides_fit(unseen, parameters[place].output))
+        return fail(status, "%s: a stride is negative, or two of its elements share memory",
                     executor_name(executor, place));
     for (size_t i = 0; i < executor->description->count; i++)
         if (i != place && (parameters[i].output || parameters[place].output) &&

@@ -214,7 +214,7 @@ static struct v3_case draw_v3(int round)
     made.begin = made.pads ? 0 : draw(0, made.experts - 1);
     made.end = made.pads ? made.experts : draw(made.begin + 1, made.experts);
     made.capacity = made.pads ? draw(1, made.sizes.tokens) : 0;
-    made.active = draw(0, 1) ? draw(1, 30) : 0;
+    made.active = draw(0, 1) ? draw(1, 30) : draw(-1, 0);
     made.kind = made.pads ? 1 : draw(0, 2);
     made.by_row = !made.pads && draw(0, 1);
     made.scaled = draw(0, 1);

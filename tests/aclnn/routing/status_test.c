@@ -167,7 +167,7 @@ static void init_v3_statuses(void **state)
     REFUSED_WITH(init_v3, 2, VALUES(ACL_FLOAT, NULL, 4), TILING, "scaleOptional has shape [4]");
     REFUSED_WITH(init_v3, 7, VALUES(ACL_FLOAT, NULL, 5), TILING, "expandedScaleOut has shape");
     REFUSED_WITH(init_v3, 6, VALUES(ACL_INT64, NULL, 2), TILING, "CumsumOut has shape [2]");
-    REFUSED_OPTION(init_v3, 0, -1, TILING, "activeNum = -1");
+    REFUSED_OPTION(init_v3, 0, -2, TILING, "activeNum = -2");
     REFUSED_OPTION(init_v3, 2, 2, TILING, "activeExpertRangeOptional = {0, 3}");
     REFUSED_OPTION(init_v3, 3, 2, TILING, "dropPadMode = 2");
     REFUSED_OPTION(init_v3, 3, 1, TILING, "expertCapacity = 0");
