@@ -15,7 +15,7 @@ struct sizes {
 
 static struct sizes draw_sizes(void)
 {
-    struct sizes sizes = {draw(0, 7), draw(1, 4), draw(0, 5), 0};
+    struct sizes sizes = {draw(0, 7), draw(0, 4), draw(0, 5), 0};
     sizes.slots = sizes.tokens * sizes.topk;
     return sizes;
 }
@@ -338,6 +338,7 @@ static void grad_round(int round)
 {
     struct sizes sizes = draw_sizes();
     sizes.tokens = sizes.tokens ? sizes.tokens : 1;
+    sizes.topk = sizes.topk ? sizes.topk : 1;
     const int64_t T = sizes.tokens, K = sizes.topk, H = sizes.hidden, N = T * K;
     const bool pads = round % 3 == 2;
     const int64_t experts = 3, capacity = draw(1, T), active = round % 3 == 1 ? draw(1, N) : 0;
