@@ -63,8 +63,9 @@ static aclnnStatus check_product(const struct operator_description *description)
     if (product == NULL)
         return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "MOETOKEN_SOC = %s is none of %s", name,
                     LIMITS_PRODUCT_NAMES);
-    const char *absent_from = description->absent_from;
-    if (!product->has_operators || (absent_from && strcmp(product->name, absent_from) == 0))
+    const char *absent_from = description->absent_from, *also_on = description->also_on;
+    const bool has = product->has_operators || (also_on && strcmp(product->name, also_on) == 0);
+    if (!has || (absent_from && strcmp(product->name, absent_from) == 0))
         return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR,
                     "MOETOKEN_SOC = %s (%s) does not have this operator", product->name,
                     product->sold_as);
@@ -283,7 +284,9 @@ static aclnnStatus find_workspace(aclOpExecutor *executor, int64_t tokens_num, i
         executor->scratch_bytes = 0;
         return ACLNN_SUCCESS;
     }
-    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
+    moetoken_status status = executor->description->workspace_bytes
+                                 ? executor->description->workspace_bytes(executor, &bytes)
+                                 : moetoken_workspace_size(tokens_num, slots_num, &bytes);
     if (status != MOETOKEN_OK)
         return executor_result(executor, true, status);
     if (__builtin_add_overflow(bytes, executor->scratch_bytes, &executor->workspace_bytes))

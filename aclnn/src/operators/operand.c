@@ -16,6 +16,9 @@ const struct type_set map_types = {1u << ACL_BOOL | 1u << ACL_INT8, "ACL_BOOL or
 const struct type_set byte_map_types = {1u << ACL_BOOL | 1u << ACL_INT8 | 1u << ACL_UINT8,
                                         "ACL_BOOL, ACL_INT8 or ACL_UINT8"};
 
+const struct type_set bool_types = {1u << ACL_BOOL, "ACL_BOOL"};
+const struct type_set float_types = {1u << ACL_FLOAT, "ACL_FLOAT"};
+
 static moetoken_type moetoken_type_of(aclDataType type)
 {
     switch (type) {

@@ -25,7 +25,7 @@ struct type_set {
 };
 
 extern const struct type_set token_types, index_types, id_types, long_types, map_types,
-    byte_map_types;
+    byte_map_types, bool_types, float_types;
 
 struct operand {
     const aclTensor *handle; /* NULL: not given */

@@ -28,7 +28,6 @@ enum {
 static const struct type_set row_types = {1u << ACL_FLOAT | 1u << ACL_FLOAT16 | 1u << ACL_BF16 |
                                               1u << ACL_INT8,
                                           "ACL_FLOAT, ACL_FLOAT16 or ACL_BF16"};
-static const struct type_set float_types = {1u << ACL_FLOAT, "ACL_FLOAT"};
 
 static const struct parameter parameters[] = {
     [X] = {"x", &token_types, false, true},
