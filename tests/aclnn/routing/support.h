@@ -33,6 +33,8 @@ struct values values_make(aclDataType type, int rank, const int64_t *shape, cons
 void values_drop(struct values *values);
 /* Fails, and names `what`, unless the tensor holds exactly these. */
 void values_expect(const struct values *values, const double *expected, const char *what);
+/* The tensor's values. */
+void values_read(const struct values *values, double *into);
 /* Fails unless every byte is still 0xFF. */
 void values_expect_untouched(const struct values *values, const char *what);
 
