@@ -69,6 +69,15 @@ struct values values_make(aclDataType type, int rank, const int64_t *shape, cons
     return made;
 }
 
+void values_set_view(struct values *values, const int64_t *shape, int rank, const int64_t *strides,
+                     int64_t offset, int64_t elements)
+{
+    assert_int_equal(aclDestroyTensor(values->twin.tensor), ACL_SUCCESS);
+    values->twin.tensor = aclCreateTensor(shape, (uint64_t)rank, values->type, strides, offset,
+                                          ACL_FORMAT_ND, &elements, 1, values->twin.data);
+    assert_non_null(values->twin.tensor);
+}
+
 void values_drop(struct values *values)
 {
     if (values->twin.tensor)

@@ -1,13 +1,8 @@
-/* views_test.c - every tensor of the init, finalize and re-routing operators as a view with gaps:
- * the same results, and nothing written into the gaps; and views that no output may be. */
+/* views_test.c - every tensor of the operators as a view with gaps: the same results, and nothing
+ * written into the gaps; and views that no output may be. */
 #include "calls.h"
 
-static const struct tested *const all_operators[] = {
-    &init_v1,   &init_v2,     &init_v2_padded, &init_v3,       &init_v3_padded,
-    &init_grad, &finalize_v1, &finalize_v2,    &finalize_grad, &finalize_grad_padded,
-    &re_routing};
 enum {
-    OPERATORS_NUM = sizeof all_operators / sizeof all_operators[0],
     BYTES_MAX = 8 * VALUES_MAX,
     RANK_MAX = 3,
     GAP = 2 /* elements from one to the next, and in front of the first */
@@ -22,16 +17,6 @@ static int shape_of(const aclTensor *tensor, int64_t *shape)
     memcpy(shape, dims, rank * sizeof *dims);
     free(dims);
     return (int)rank;
-}
-
-/* Gives the tensor at `place` those strides, in memory of `elements` elements from `offset` on. */
-static void set_view(struct values *values, const int64_t *shape, int rank, const int64_t *strides,
-                     int64_t offset, int64_t elements)
-{
-    assert_int_equal(aclDestroyTensor(values->twin.tensor), ACL_SUCCESS);
-    values->twin.tensor = aclCreateTensor(shape, (uint64_t)rank, values->type, strides, offset,
-                                          ACL_FORMAT_ND, &elements, 1, values->twin.data);
-    assert_non_null(values->twin.tensor);
 }
 
 /* The tensor's elements in memory of its own, GAP apart; the rest of it is 0xFF. */
@@ -53,7 +38,7 @@ static void spread(struct values *values)
     }
     twin_drop(&values->twin);
     values->twin = twin_make(values->type, elements, -1, sparse);
-    set_view(values, shape, rank, strides, GAP, elements);
+    values_set_view(values, shape, rank, strides, GAP, elements);
 }
 
 static void expect_same(const struct values *plain, const struct values *spread_out, int number,
@@ -76,7 +61,7 @@ static void expect_same(const struct values *plain, const struct values *spread_
 static void spread_out(void **state)
 {
     (void)state;
-    for (int i = 0; i < OPERATORS_NUM; i++) {
+    for (int i = 0; i < operators_num; i++) {
         const struct tested *tested = all_operators[i];
         struct call plain = tested->make(), views = tested->make();
         for (int place = 0; place < TENSORS_MAX; place++)
@@ -106,7 +91,8 @@ static void stride_refused(const struct tested *tested, int place, int64_t first
         stride *= shape[axis];
     }
     strides[0] = first;
-    set_view(values, shape, rank, strides, first < 0 ? -first * (shape[0] - 1) : 0, values->count);
+    values_set_view(values, shape, rank, strides, first < 0 ? -first * (shape[0] - 1) : 0,
+                    values->count);
     const aclnnStatus status = tested->phase_one(&call);
     if (status == ACLNN_SUCCESS || status == ACLNN_ERR_PARAM_NULLPTR ||
         (strstr(aclGetRecentErrMsg(), "stride") == NULL &&
@@ -119,7 +105,7 @@ static void stride_refused(const struct tested *tested, int place, int64_t first
 static void strides_refused(void **state)
 {
     (void)state;
-    for (int i = 0; i < OPERATORS_NUM; i++) {
+    for (int i = 0; i < operators_num; i++) {
         struct call call = all_operators[i]->make();
         for (int place = 0; place < TENSORS_MAX; place++) {
             int64_t shape[RANK_MAX];
@@ -134,38 +120,11 @@ static void strides_refused(void **state)
     }
 }
 
-/* expertTokensCountOrCumsumOut as pairs in columns that interleave: no two of them on one another,
- * but with the second view. */
-static void interleaved_pairs(void **state)
-{
-    (void)state;
-    for (int meet = 0; meet < 2; meet++) {
-        struct call call = init_v3.make();
-        call.option[4] = 2;
-        call_replace(&call, 6, VALUES(ACL_INT64, NULL, 8));
-        set_view(&call.tensor[6], (const int64_t[]){3, 2}, 2,
-                 meet ? (const int64_t[]){2, 2} : (const int64_t[]){2, 3}, 0, 8);
-        if (meet) {
-            assert_fails(init_v3.phase_one(&call), ACLNN_ERR_INNER_TILING_ERROR,
-                         "expertTokensCountOrCumsumOut: a stride is negative, or two of its");
-        } else {
-            assert_int_equal(init_v3.phase_one(&call), ACLNN_SUCCESS);
-            assert_int_equal(run(init_v3.phase_two, call.bytes, call.executor), ACLNN_SUCCESS);
-            int64_t found[8];
-            twin_read(&call.tensor[6].twin, found);
-            /* Experts 0, 1, 2 have two slots each. */
-            assert_memory_equal(found, ((const int64_t[]){0, -1, 1, 2, 2, 2, -1, 2}), sizeof found);
-        }
-        call_drop(&call);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spread_out),
         cmocka_unit_test(strides_refused),
-        cmocka_unit_test(interleaved_pairs),
     };
     return cmocka_run_group_tests(tests, twin_setup, twin_teardown);
 }
