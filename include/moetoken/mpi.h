@@ -62,7 +62,7 @@
  *
  * Errors. Before anything is sent the ranks agree that all can go on, by one reduction of 136
  * bytes. A fault of one rank - an id out of range, a shape or a type unlike the others', no memory
- * - is the same status with the same message on every rank, "rank 2: expert_ids[7,1] = 64 is
+ * - is the same status with the same message on every rank, "rank 2: expert_ids[7, 1] = 64 is
  * outside [-1, 64)"; no output byte has changed, and the next call may follow. Waiting is bounded
  * (timeout_ms): where a rank has died, or never calls, the others get MOETOKEN_ERR_MPI, and so does
  * every later call on this comm. MPI may then still write into buffers of the call that failed, so
