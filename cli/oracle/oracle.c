@@ -92,7 +92,7 @@ static void add_row_of(struct job *job, const DLTensor *source, int64_t row, dou
     if (source == NULL)
         return;
     floats_at(source, row * hidden, hidden, x);
-    add_row(sum, weight, x, hidden, job->report.type == MOETOKEN_F64);
+    add_row(sum, weight, x, hidden, job->oracle->in_binary64 || job->report.type == MOETOKEN_F64);
 }
 
 /* unpermuted_tokens and tokens_grad: the weighted sum of a token's rows. */
@@ -310,6 +310,23 @@ static bool find_rule(const struct oracle_case *o, int i, struct output_rule *ru
     return rule->check_row != NULL && (rule->like != NULL || rule->check_row == check_sorted_index);
 }
 
+bool oracle_output_spec(const struct oracle_case *oracle, int i, struct tensor_spec *spec)
+{
+    struct output_rule rule;
+    moetoken_type type = MOETOKEN_I32;
+    if (!find_rule(oracle, i, &rule))
+        return false;
+    if (rule.like != NULL && !type_of_tensor(rule.like, &type))
+        return false;
+    if (rule.check_row == check_rows_of_expert)
+        type = MOETOKEN_I64;
+    *spec = (struct tensor_spec){.name = operator_outputs[oracle->operator_kind].outputs[i],
+                                 .type = type,
+                                 .ndim = rule.ndim,
+                                 .shape = {rule.shape[0], rule.shape[1]}};
+    return true;
+}
+
 /* Index outputs may have either index type; all others that of `like`. */
 static bool has_right_type(const DLTensor *output, const DLTensor *like)
 {
@@ -383,6 +400,9 @@ static bool verify_output(const struct oracle_case *oracle, const struct oracle_
     if (!find_rule(oracle, i, &rule))
         return true;
     report->name = operator_outputs[oracle->operator_kind].outputs[i];
+    report->output = i;
+    report->observe = oracle->observe;
+    report->observe_context = oracle->observe_context;
     if (!compare_shape(&rule, oracle->output[i], report))
         return true;
     type_of_tensor(oracle->output[i], &report->type);

@@ -4,10 +4,10 @@
 #include "values/number_formats.h"
 
 /* round(float32(w) * float32(g)); binary64 throughout for float64. */
-static double product_of(moetoken_type type, double weight, double g)
+static double product_of(moetoken_type type, double weight, double g, bool in_binary64)
 {
     double product = weight * g; /* exact for two float32 numbers */
-    bool half = type != MOETOKEN_F32 && type != MOETOKEN_F64;
+    bool half = !in_binary64 && type != MOETOKEN_F32 && type != MOETOKEN_F64;
     return half ? (float)product : product;
 }
 
@@ -28,7 +28,8 @@ void oracle_check_gradient_row(const struct oracle_case *oracle, const struct or
         else if (!weighted)
             report_bits(report, first + h, got, bits_at(g, from + h));
         else
-            report_rounded(report, first + h, got,
-                           product_of(report->type, slots->weight[slot], scratch[h]));
+            report_rounded(
+                report, first + h, got,
+                product_of(report->type, slots->weight[slot], scratch[h], oracle->in_binary64));
     }
 }
