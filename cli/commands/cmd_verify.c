@@ -5,16 +5,22 @@
 #include <string.h>
 
 #include "commands.h"
+#include "dump/dump_folder.h"
 #include "oracle/oracle.h"
 #include "oracle/oracle_report.h"
 #include "values/number_formats.h"
+#include "verify_dump.h"
+#include "verify_standard.h"
 
-#define FAULT_SIZE 256 /* a line about one element */
+#define FAULT_SIZE    256 /* a line about one element */
+#define DUMP_STANDARD "ecosystem-2026-07"
 
 struct verify_settings {
     struct oracle_options options;
-    const char *outputs;
+    const char *outputs, *standards;
     bool quiet;
+    struct standard by[STANDARDS_MOST]; /* what `standards` names */
+    int by_count;
 };
 
 static const char *text_of_bool(bool value)
@@ -113,6 +119,9 @@ static int verify(const struct verify_settings *settings, const struct case_file
     if (!find_wanted(settings->outputs, oracle.operator_kind, wanted))
         return usage_error(&command_verify, "--outputs %s: %s writes no such tensor",
                            settings->outputs, operator_outputs[oracle.operator_kind].name);
+    if (settings->standards != NULL)
+        return verify_by_standards(&oracle, wanted, settings->by, settings->by_count,
+                                   settings->quiet, output->paths[0]);
     struct output_report reports[OUTPUTS_MOST];
     struct progress progress = {0};
     progress_begin(&progress, "verify", rows_to_check(&oracle, wanted));
@@ -162,9 +171,21 @@ static int run(int argc, char **argv)
                                                    .expert_end = -1,
                                                    .capacity = -1}};
     const char *paths[CASE_FILES_MOST];
+    char error[STANDARDS_ERROR_SIZE];
     int count;
     int status = parse_options(&command_verify, argc, argv, &settings, paths, &count);
-    return status == PARSED_RUN ? open_and_verify(&settings, paths, count) : status;
+    if (status != PARSED_RUN)
+        return status;
+    bool folder = count == 1 && is_folder(paths[0]);
+    if (count == 1 && !folder)
+        return usage_error(&command_verify, "an argument is missing");
+    if (folder && settings.standards == NULL)
+        settings.standards = DUMP_STANDARD;
+    if (settings.standards != NULL &&
+        !standards_parse(settings.standards, settings.by, &settings.by_count, error))
+        return usage_error(&command_verify, "--standard: %s", error);
+    return folder ? verify_dump(paths[0], settings.by, settings.by_count, settings.quiet)
+                  : open_and_verify(&settings, paths, count);
 }
 
 #define OPTION(field)                                                                              \
@@ -181,6 +202,14 @@ static const struct option_spec options[] = {
      .value = "NAME,...",
      .offset = offsetof(struct verify_settings, outputs),
      .help = "check only these output tensors; the others may be missing"},
+    {.name = "standard",
+     .letter = 's',
+     .kind = OPTION_TEXT,
+     .value = "NAME,...",
+     .offset = offsetof(struct verify_settings, standards),
+     .help =
+         "judge by these standards (see compare) instead of the exact\nresult; golden and third "
+         "party are computed here"},
     {.name = "drop-and-pad",
      .kind = OPTION_SWITCH,
      .value = "true|false",
@@ -246,7 +275,7 @@ static const struct option_spec options[] = {
 
 const struct command command_verify = {
     .name = "verify",
-    .operands = "CASE... OUT",
+    .operands = "CASE... OUT | DUMP",
     .summary = "recomputes OUT with an independent oracle and compares",
     .description =
         "Recomputes what an operator wrote to OUT from CASE, with arithmetic of its own, and\n"
@@ -256,10 +285,17 @@ const struct command command_verify = {
         "Copies, products, forward sums and indices must have the exact bits. A dot product of\n"
         "H terms may be any rounding of a number within H * 2^-53 * sum |x*g| of the exact sum.\n"
         "Entries that no slot reaches must be +0. NaN must be NaN.\n"
-        "Exit status 0 only if everything holds and no output is missing.",
+        "Exit status 0 only if everything holds and no output is missing.\n"
+        "\n"
+        "With --standard outputs are judged as compare does it; golden result and third party\n"
+        "are computed here, and the worst element is told with token, slot, expert and row.\n"
+        "\n"
+        "DUMP is a folder that msprobe wrote (step*/rank*/dump.json and its tensors): every call\n"
+        "of torch_npu's functions for these operators is recomputed, forward and backward, and\n"
+        "judged by --standard (default " DUMP_STANDARD ").",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
-    .operands_least = 2,
+    .operands_least = 1,
     .operands_most = CASE_FILES_MOST,
     .run = run,
 };

@@ -10,6 +10,7 @@ extern const struct command command_permute;
 extern const struct command command_permute_grad;
 extern const struct command command_generate;
 extern const struct command command_verify;
+extern const struct command command_compare;
 extern const struct command command_gradcheck;
 extern const struct command command_info;
 extern const struct command command_bench;

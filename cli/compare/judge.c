@@ -115,9 +115,9 @@ static void set_worst(struct judgement *judgement, const struct peak *peak)
 
 /* Errors against those of the third party; `add` keeps the denominators from 0 (1e-7 more), or
  * `least` does (they count as no less). */
-static void add_ratios(const struct standard *standard, const struct error_sums *ours,
-                       const struct error_sums *theirs, double add, double least,
-                       struct judgement *judgement)
+static void add_relative_ratios(const struct standard *standard, const struct error_sums *ours,
+                                const struct error_sums *theirs, double add, double least,
+                                struct judgement *judgement)
 {
     add_figure(judgement, "MARE ratio",
                ratio(ours->relative.size, fmax(theirs->relative.size + add, least)), FIGURE_AT_MOST,
@@ -126,9 +126,15 @@ static void add_ratios(const struct standard *standard, const struct error_sums 
                ratio(mean(ours->relative_sum, ours->count),
                      fmax(mean(theirs->relative_sum, theirs->count) + add, least)),
                FIGURE_AT_MOST, standard->mean_ratio);
-    add_figure(judgement, "RMSE ratio",
-               ratio(root_mean_square(ours), fmax(root_mean_square(theirs) + add, least)),
-               FIGURE_AT_MOST, standard->rms_ratio);
+}
+
+static void add_rms_ratio(const struct standard *standard, const struct comparison *comparison,
+                          double add, double least, struct judgement *judgement)
+{
+    double ours = root_mean_square(&comparison->measure.all);
+    double theirs = root_mean_square(&comparison->third.all);
+    add_figure(judgement, "RMSE ratio", ratio(ours, fmax(theirs + add, least)), FIGURE_AT_MOST,
+               standard->rms_ratio);
 }
 
 static void add_small_errors(const struct comparison *comparison, struct judgement *judgement)
@@ -142,8 +148,11 @@ static void judge_commercial(const struct standard *standard, const struct compa
                              struct judgement *judgement)
 {
     const struct measure *measure = &comparison->measure;
-    add_ratios(standard, &measure->normal, &comparison->third.normal, 1e-7, 0, judgement);
+    /* Relative errors where the golden value is not small. The root mean square, which has no
+     * trouble with small values, over all: else two of them could be as wrong as they like. */
+    add_relative_ratios(standard, &measure->normal, &comparison->third.normal, 1e-7, 0, judgement);
     bool normal_passed = judgement->passed;
+    add_rms_ratio(standard, comparison, 1e-7, 0, judgement);
     add_small_errors(comparison, judgement);
     add_figure(judgement, "MARE", measure->normal.relative.size, FIGURE_INFORMS, 0);
     add_figure(judgement, "MARE of third party", comparison->third.normal.relative.size,
@@ -190,7 +199,9 @@ static void judge_atk_double(const struct standard *standard, const struct compa
 {
     const struct measure *measure = &comparison->measure;
     const struct judge_limits *limits = judge_limits(comparison->type);
-    add_ratios(standard, &measure->all, &comparison->third.all, 0, limits->least_error, judgement);
+    add_relative_ratios(standard, &measure->all, &comparison->third.all, 0, limits->least_error,
+                        judgement);
+    add_rms_ratio(standard, comparison, 0, limits->least_error, judgement);
     add_figure(judgement, "error balance", fabs(mean(measure->balance, measure->finite)),
                FIGURE_AT_MOST, limits->balance);
     add_small_errors(comparison, judgement);

@@ -13,10 +13,11 @@
         .name = "commercial-" level "-2026-04", .rule = RULE_COMMERCIAL,                           \
         .needs_third_party = true, .maximum_ratio = (maximum), .mean_ratio = (mean),               \
         .rms_ratio = (mean), .source = COMMERCIAL_SOURCE,                                          \
-        .explanation = "errors of ACTUAL at most " limits " times those of the third party\n"      \
-                       "(largest and mean relative error, root mean square), where |golden| is\n"  \
-                       "not small; where it is small, at most 2 errors for each of the third\n"    \
-                       "party's. Integers exactly."                                                \
+        .explanation =                                                                             \
+            "errors of ACTUAL at most " limits " times those of the third party\n"                 \
+            "(largest and mean relative error where |golden| is not small, root mean\n"            \
+            "square everywhere), and at most 2 errors in small values for each of the\n"           \
+            "third party's. Integers exactly."                                                     \
     }
 
 static const struct standard table[] = {

@@ -40,7 +40,6 @@ struct oracle_case {
     int64_t topk;                               /* K, -1 where unknown */
     int64_t expert_begin, expert_end, capacity; /* permute */
     const DLTensor *output[OUTPUTS_MOST];       /* as found in OUT, NULL when missing */
-    bool in_binary64;                           /* sums and products are rounded at the end only */
     oracle_observer *observe;                   /* or NULL */
     void *observe_context;
     char *error; /* [TENSOR_FILE_ERROR_SIZE] */
@@ -100,19 +99,5 @@ bool oracle_verify(const struct oracle_case *oracle, const bool wanted[OUTPUTS_M
 /* What output i of the case must look like, without data: the type that it has at least (indices:
  * either index type will do) and the shape. false when the operator does not write it here. */
 bool oracle_output_spec(const struct oracle_case *oracle, int i, struct tensor_spec *spec);
-
-/* The results that the case calls for, in memory: floating-point outputs in binary64, before their
- * last rounding, whole numbers in their own type. */
-struct oracle_golden {
-    bool present[OUTPUTS_MOST];
-    struct tensor_spec specs[OUTPUTS_MOST]; /* with the types that outputs have */
-    DLTensor tensors[OUTPUTS_MOST];
-    int64_t shapes[OUTPUTS_MOST][2];
-};
-
-/* false with a reason in oracle->error when the case is not one that has results, or memory is
- * short. Free in any case. */
-bool oracle_golden_compute(const struct oracle_case *oracle, struct oracle_golden *golden);
-void oracle_golden_free(struct oracle_golden *golden);
 
 #endif

@@ -4,10 +4,10 @@
 #include "values/number_formats.h"
 
 /* round(float32(w) * float32(g)); binary64 throughout for float64. */
-static double product_of(moetoken_type type, double weight, double g, bool in_binary64)
+static double product_of(moetoken_type type, double weight, double g)
 {
     double product = weight * g; /* exact for two float32 numbers */
-    bool half = !in_binary64 && type != MOETOKEN_F32 && type != MOETOKEN_F64;
+    bool half = type != MOETOKEN_F32 && type != MOETOKEN_F64;
     return half ? (float)product : product;
 }
 
