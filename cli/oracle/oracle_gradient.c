@@ -28,8 +28,7 @@ void oracle_check_gradient_row(const struct oracle_case *oracle, const struct or
         else if (!weighted)
             report_bits(report, first + h, got, bits_at(g, from + h));
         else
-            report_rounded(
-                report, first + h, got,
-                product_of(report->type, slots->weight[slot], scratch[h], oracle->in_binary64));
+            report_rounded(report, first + h, got,
+                           product_of(report->type, slots->weight[slot], scratch[h]));
     }
 }
