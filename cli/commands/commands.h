@@ -17,5 +17,6 @@ extern const struct command command_gradcheck;
 extern const struct command command_info;
 extern const struct command command_bench;
 extern const struct command command_limits;
+extern const struct command command_inspect;
 
 #endif
