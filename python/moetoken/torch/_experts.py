@@ -23,7 +23,7 @@ from ._memory import in_huge_pages
 __all__ = ["Block", "Plan", "composed", "forward", "multiply", "no_autocast", "spans"]
 
 # Experts that share few rows have their gates computed together; a larger share stays in the cache.
-_ROWS_TOGETHER = 256
+_ROWS_TOGETHER = 512
 
 
 class Block(NamedTuple):

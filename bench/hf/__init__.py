@@ -1,0 +1,1 @@
+"""Experts of Hugging Face transformers: moetoken.torch.hf beside transformers' own."""
