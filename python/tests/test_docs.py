@@ -69,7 +69,7 @@ def test_every_block_is_found():
 
 @pytest.mark.parametrize("title, blocks", [pytest.param(*part, id=part[0]) for part in sections()])
 def test_document(title, blocks):
-    for framework in {"PyTorch": ["torch"], "JAX": ["jax"]}.get(title, []):
+    for framework in {"PyTorch": ["torch", "transformers"], "JAX": ["jax"]}.get(title, []):
         pytest.importorskip(framework)
     names = {}
     for code, expected in blocks:
