@@ -17,8 +17,15 @@ from torch import Tensor
 from .._arrays import flag
 from .._router_config import real
 from . import _router_ops
-from ._checks import check_float, check_rank, check_tensor, count
-from ._router_drop_ins import aux_scores, balance_loss, naming_options, route
+from ._checks import check_float, check_rank, check_tensor, count, naming
+from ._router_drop_ins import (
+    OPTIONS,
+    aux_scores,
+    balance_loss,
+    naming_loss,
+    naming_options,
+    route,
+)
 
 __all__ = [
     "apply_router_token_dropping",
@@ -58,7 +65,7 @@ def topk_routing_with_score_function(
     )[:2]  # fmt: skip
 
 
-@naming_options
+@naming(logits="scores", **OPTIONS)
 def group_limited_topk(
     scores: Tensor,
     topk: int,
@@ -83,6 +90,7 @@ def group_limited_topk(
     return scores.gather(1, ids), ids
 
 
+@naming_loss
 def switch_load_balancing_loss_func(
     probs: Tensor,
     tokens_per_expert: Tensor,

@@ -11,16 +11,26 @@ from .._router_config import SCORES, Config, real
 from . import _router_ops
 from ._checks import check_float, check_rank, count, naming
 
-__all__ = ["aux_scores", "balance_loss", "bias_for", "naming_options", "route"]
+__all__ = [
+    "OPTIONS",
+    "aux_scores",
+    "balance_loss",
+    "bias_for",
+    "naming_loss",
+    "naming_options",
+    "route",
+]
 
-# The library's names of the options, and those of the two frameworks.
-naming_options = naming(
-    bias="expert_bias",
-    groups_num="num_groups",
-    groups_top="group_topk",
-    group_score_count="topk // group_topk",
-    scale="scaling_factor",
-)
+# The library's names, and those of the two frameworks.
+OPTIONS = {
+    "bias": "expert_bias",
+    "groups_num": "num_groups",
+    "groups_top": "group_topk",
+    "group_score_count": "topk // group_topk",
+    "scale": "scaling_factor",
+}
+naming_options = naming(**OPTIONS)
+naming_loss = naming(scores="probs", rows_per_expert="tokens_per_expert")
 
 
 def bias_for(logits: Tensor, expert_bias: Optional[Tensor]) -> Optional[Tensor]:
@@ -36,9 +46,9 @@ def _groups(
     topk: int, num_groups: Optional[int], group_topk: Optional[int]
 ) -> tuple[int, int, int]:
     """groups_num, groups_top, group_score_count."""
-    if not group_topk:
+    group_topk = 0 if group_topk is None else count("group_topk", group_topk)
+    if group_topk == 0:
         return 1, 1, 1
-    group_topk = count("group_topk", group_topk, least=1)
     if num_groups is None:
         raise ValueError(f"num_groups is missing, expected a number as group_topk = {group_topk}")
     if topk < group_topk:
@@ -73,6 +83,7 @@ def route(
     check_rank("logits", logits, 2)
     _check_score(score_function)
     topk = count("topk", topk)
+    scale = 1.0 if scaling_factor is None else real("scaling_factor", scaling_factor)
     after = score_function == "softmax" and not use_pre_softmax
     config = Config(
         topk,
@@ -81,7 +92,7 @@ def route(
         False,
         *_groups(topk, num_groups, group_topk),
         1e-20,
-        real("scaling_factor", scaling_factor) if scaling_factor else 1.0,
+        scale or 1.0,  # 0 stands for none in both
     )
     bias = None if score_function == "softmax" else bias_for(logits, expert_bias)
     kinds = (logits.dtype, logits.dtype, torch.int64, True, False)
@@ -121,6 +132,7 @@ def balance_loss(
     same. Averages for counts, and a number of tokens that is a tensor, are PyTorch's to compute.
     """
     check_rank("probs", probs, 2)
+    check_float("probs", probs)
     check_rank("tokens_per_expert", tokens_per_expert, 1)
     topk, num_experts = count("topk", topk, least=1), count("num_experts", num_experts)
     columns, coeff = probs.shape[1], real("coeff", coeff)

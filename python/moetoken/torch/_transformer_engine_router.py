@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._checks import check_tensor, count
-from ._router_drop_ins import aux_scores, balance_loss, naming_options, route
+from ._router_drop_ins import aux_scores, balance_loss, naming_loss, naming_options, route
 
 __all__ = [
     "fused_compute_score_for_moe_aux_loss",
@@ -83,7 +83,7 @@ def fused_topk_with_score_function(
     >>> from moetoken.torch import transformer_engine as te
     >>> logits = torch.tensor([[1., 2., 4.]]).log()
     >>> te.fused_topk_with_score_function(logits, 2, False, None, None, 3., "softmax", None)
-    (tensor([[0.0000, 1.0000, 2.0000]]), tensor([[False,  True,  True]]))
+    (tensor([[0., 1., 2.]]), tensor([[False,  True,  True]]))
     """
     for name, value in (
         ("qb_histogram", qb_histogram),
@@ -117,6 +117,7 @@ def fused_compute_score_for_moe_aux_loss(
     return routing_map.view(*logits.shape[:-1], routing_map.shape[1]), scores.view(logits.shape)
 
 
+@naming_loss
 def fused_moe_aux_loss(
     probs: Tensor,
     tokens_per_expert: Tensor,
