@@ -80,11 +80,11 @@
  *
  * Memory. An exchange holds 8 bytes for each slot of this rank's tokens, 24 for each row of its
  * experts (40 with several groups), and 16 for each token it sends or keeps, beside lists as long
- * as the ranks and the experts; its info says how many. Planning takes 24 a slot and 8 a row more. A comm keeps the room that rows travel through, as large
- * as the largest call needed: dispatch and combine_grad take (tokens sent to others + tokens
- * received) * H elements, combine and dispatch_grad (R + slots) * H at most. Received rows are
- * permuted straight from there into the caller's tensors; what is sent, and what stays, is copied
- * into the room once.
+ * as the ranks and the experts; its info says how many. Planning takes 24 a slot and 8 a row more.
+ * A comm keeps the room that rows travel through, as large as the largest call needed: dispatch and
+ * combine_grad take (tokens sent to others + tokens received) * H elements, combine and
+ * dispatch_grad (R + slots) * H at most. What is sent, and what stays, is copied into the room
+ * once; received rows are permuted straight from there into the caller's tensors.
  */
 #ifndef MOETOKEN_MPI_H
 #define MOETOKEN_MPI_H
