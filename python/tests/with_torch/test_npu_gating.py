@@ -1,7 +1,5 @@
 """The Ascend plug-in's gating functions: against loops in float64, gradients, what they refuse."""
 
-import inspect
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,21 +17,6 @@ NORMS = ["softmax", "sigmoid", "sqrtsoftplus"]
 def normal(dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(T, E, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def test_signatures():
-    """As op_plugin_functions.yaml has them."""
-    assert str(inspect.signature(npu.npu_moe_gating_top_k)).count("=") == 11
-    assert list(inspect.signature(npu.npu_moe_gating_top_k).parameters) == [
-        "x", "k", "bias", "input_ids", "tid2eid", "k_group", "group_count", "group_select_mode",
-        "renorm", "norm_type", "out_flag", "routed_scaling_factor", "eps",
-    ]  # fmt: skip
-    assert list(inspect.signature(npu.npu_moe_gating_top_k_softmax).parameters) == [
-        "x", "finished", "k"
-    ]  # fmt: skip
-    assert list(inspect.signature(npu.npu_moe_compute_expert_tokens).parameters) == [
-        "sorted_expert_for_source_row", "num_expert"
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
