@@ -58,9 +58,9 @@ def test_gating_top_k_without_out():
 
 @pytest.mark.parametrize("norm_type", range(3))
 def test_gradient(norm_type):
-    call = lambda x: npu.npu_moe_gating_top_k(
-        x, K, norm_type=norm_type, routed_scaling_factor=2.5
-    )[0]
+    call = lambda x: npu.npu_moe_gating_top_k(x, K, norm_type=norm_type, routed_scaling_factor=2.5)[
+        0
+    ]
     assert gradcheck(call, normal(torch.float64).requires_grad_())
     soft = lambda x: npu.npu_moe_gating_top_k_softmax(x, None, K)[0]
     assert gradcheck(soft, normal(torch.float64).requires_grad_())
@@ -108,7 +108,10 @@ def test_into_init_routing():
 def test_compute_expert_tokens():
     ends = npu.npu_moe_compute_expert_tokens(torch.tensor([0, 0, 2, 2, 2, 5], dtype=torch.int32), 5)
     assert ends.tolist() == [2, 2, 5, 5, 5]
-    assert npu.npu_moe_compute_expert_tokens(torch.empty(0, dtype=torch.int64), 2).tolist() == [0, 0]
+    assert npu.npu_moe_compute_expert_tokens(torch.empty(0, dtype=torch.int64), 2).tolist() == [
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
