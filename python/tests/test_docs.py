@@ -77,3 +77,13 @@ def test_document(title, blocks):
         with contextlib.redirect_stdout(printed):
             exec(compile(code, str(DOCUMENT), "exec"), names)
         assert printed.getvalue() == expected, code
+
+
+@pytest.mark.parametrize("name", ["moetoken", "moetoken.torch", "moetoken.jax"])
+def test_help_says_shapes_and_errors(name):
+    if "." in name:
+        pytest.importorskip(name.split(".")[1])
+    module = importlib.import_module(name)
+    for function in ("permute", "permute_grad", "unpermute", "unpermute_grad"):
+        text = getattr(module, function).__doc__
+        assert re.search(r"\[[A-Z], [A-Z]\]", text) and "Raises\n" in text, function

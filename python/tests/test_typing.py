@@ -1,83 +1,82 @@
-"""What a user writes passes the strict type checker, and what is wrong does not."""
+"""What type checkers see: the documentation's examples, and a user's own lines, under --strict."""
 
-import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from test_docs import sections
 
-import moetoken
+pytest.importorskip("mypy")
 
-api = pytest.importorskip("mypy.api")
+HEADS = {"NumPy": "", "PyTorch": "torch", "JAX": "jax"}
 
-RIGHT = """
-import numpy as np
-import moetoken
-from moetoken import ids
-
-logits = np.zeros((4, 8), np.float32)
-routed = moetoken.router(logits, recipe="mixtral", token_mask=np.ones(4, bool))
-chosen: np.ndarray = routed.expert_ids
-loss, scores_grad = moetoken.router_balance_loss(routed.scores, routed.rows_per_expert, topk=2)
-grad: np.ndarray = moetoken.router_grad(logits, chosen, None, scores_grad, recipe="mixtral")
-bias: np.ndarray = moetoken.router_update_bias(np.zeros(8), routed.rows_per_expert, 0.1)
-kept = moetoken.router_drop(chosen, routed.weights, experts_num=8, capacity=2)
-sent = ids.permute(logits, kept.kept_ids, kept.kept_weights, experts_num=8)
-total: float = float(moetoken.router_z_loss(logits, coeff=0.1).loss)
-"""
-
-RIGHT_TORCH = """
+# Lines that a checker must take, and lines, marked, that it must not.
+USER = {
+    "PyTorch": """
 import torch
-import moetoken.torch
-from moetoken.torch import megatron, npu, transformer_engine
+import moetoken.torch as mt
 
-logits = torch.zeros(4, 8)
-routed = moetoken.torch.router(logits, topk=2, score="sigmoid", normalize=True)
-if routed.scores is not None:
-    loss: torch.Tensor = moetoken.torch.router_balance_loss(
-        routed.scores, routed.rows_per_expert, topk=2)
-probs, routing_map = megatron.topk_routing_with_score_function(logits, 2)
-y, expert_idx, out = npu.npu_moe_gating_top_k(logits, 2, norm_type=1)
-again, bits = transformer_engine.fused_topk_with_score_function(
-    logits, 2, False, None, None, None, "softmax", None)
-"""
+def check(x: torch.Tensor, m: torch.Tensor, p: torch.Tensor, n: torch.Tensor) -> None:
+    mt.permute(x, m, p)[1].sum()
+    mt.permute(x, m, probs=p, num_out_tokens=4)[1].sum()
+    mt.permute(x, m)[1].sum()  # refused
+    mt.unpermute_grad(x, n, routing_map=m, permuted_tokens=x, probs=p)[1].sum()
+    mt.unpermute_grad(x, n)[0].sum()
+    mt.unpermute_grad(x, n)[1].sum()  # refused
+    mt.unpermute_grad(x, n, probs=p, output_mask=(False, True))[0].sum()  # refused
+    mt.permute_grad(x, p, n, m)[1].sum()
+    mt.permute_grad(x, None, n, m)[1].sum()  # refused
+""",
+    "JAX": """
+import jax
+import moetoken.jax as mj
 
-WRONG = """
-import numpy as np
-import moetoken
+def check(x: jax.Array, m: jax.Array, p: jax.Array, n: jax.Array) -> None:
+    mj.permute(x, m, p, 4)[1].sum()
+    mj.permute(x, m, num_out_tokens=4)[1].sum()  # refused
+    mj.unpermute_grad(x, n, routing_map=m, permuted_tokens=x, probs=p)[1].sum()
+    mj.unpermute_grad(x, n)[1].sum()  # refused
+    mj.permute_grad(None, p, n, m)[0].sum()  # refused
+""",
+}
 
-moetoken.router(np.zeros((4, 8)), topk="2")
-moetoken.router_drop(np.zeros((4, 2), int), np.zeros((4, 2)), capacity=2)
-"""
+
+def test_strict(tmp_path):
+    """One run for all, as a checker's time goes into reading the frameworks."""
+    files, expected = [], set()
+    for title, blocks in sections():
+        framework = HEADS.get(title)
+        if framework is None or (framework and not _is_here(framework)):
+            continue
+        document = tmp_path / f"document_{title}.py"
+        document.write_text("\n".join(code for code, _ in blocks))
+        user = tmp_path / f"user_{title}.py"
+        user.write_text(USER.get(title, ""))
+        files += [document, user]
+        lines = user.read_text().splitlines()
+        expected |= {
+            f"{user.name}:{i}" for i, line in enumerate(lines, 1) if line.endswith("# refused")
+        }
+    assert files
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context",
+         "--cache-dir", tmp_path / "cache", "--config-file", "", *files],
+        capture_output=True, text=True, cwd=tmp_path, timeout=600,
+    )  # fmt: skip
+    found = {line.partition(": error:")[0] for line in run.stdout.splitlines() if ": error:" in line}
+    assert found == expected, run.stdout + run.stderr
 
 
-def check(folder, text):
-    (folder / "user.py").write_text(text)
-    # PyTorch itself, whose check takes half a minute, is Any.
-    lines = ["[mypy]", "follow_imports = silent", "[mypy-torch.*]", "follow_imports = skip"]
-    (folder / "mypy.ini").write_text("\n".join(lines))
-    arguments = ["--strict", "--cache-dir", str(folder / "cache"), str(folder / "user.py")]
-    before = os.environ.get("MYPYPATH")
-    os.environ["MYPYPATH"] = str(Path(moetoken.__file__).parents[1])
+def _is_here(framework):
     try:
-        printed, problems, _ = api.run([*arguments, "--config-file", str(folder / "mypy.ini")])
-    finally:
-        if before is None:
-            del os.environ["MYPYPATH"]
-        else:
-            os.environ["MYPYPATH"] = before
-    assert not problems, problems
-    return printed
+        __import__(framework)
+    except ImportError:
+        return False
+    return True
 
 
-def test_what_a_user_writes(tmp_path):
-    printed = check(tmp_path, RIGHT)
-    assert "Success: no issues found" in printed, printed
-    printed = check(tmp_path, WRONG)
-    assert 'Argument "topk" to "router"' in printed
-    assert 'Missing named argument "experts_num" for "router_drop"' in printed
+def test_the_marker_lies_in_the_package():
+    import moetoken
 
-
-def test_what_a_user_of_pytorch_writes(tmp_path):
-    pytest.importorskip("torch")
-    printed = check(tmp_path, RIGHT_TORCH)
-    assert "Success: no issues found" in printed, printed
+    assert (Path(moetoken.__file__).parent / "py.typed").exists()

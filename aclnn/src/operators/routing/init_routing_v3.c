@@ -19,6 +19,7 @@ enum {
 };
 
 enum {
+    ALL_ROWS = -1, /* as activeNum; CANN's host code has it beside 0, PyTorch's plug-in passes it */
     EXPERTS_MAX = 10240, /* what a product takes; in pairs: */
     EXPERTS_MAX_IN_PAIRS = 5120
 };
@@ -27,7 +28,6 @@ enum {
 static const struct type_set row_types = {1u << ACL_FLOAT | 1u << ACL_FLOAT16 | 1u << ACL_BF16 |
                                               1u << ACL_INT8,
                                           "ACL_FLOAT, ACL_FLOAT16 or ACL_BF16"};
-static const struct type_set float_types = {1u << ACL_FLOAT, "ACL_FLOAT"};
 
 static const struct parameter parameters[] = {
     [X] = {"x", &token_types, false, true},
@@ -155,7 +155,7 @@ static aclnnStatus check(aclOpExecutor *executor, bool counts_wanted, int64_t qu
     if (status == ACLNN_SUCCESS && attributes->drop_pad_mode == 1)
         status = check_padded(executor, counts_wanted);
     if (status == ACLNN_SUCCESS && attributes->drop_pad_mode == 0)
-        status = tensors_expect_least(executor, "activeNum", attributes->active_num, 0);
+        status = tensors_expect_least(executor, "activeNum", attributes->active_num, ALL_ROWS);
     if (status == ACLNN_SUCCESS)
         status = check_outputs(executor, counts_wanted);
     return status == ACLNN_SUCCESS ? expand_check(executor, &places) : status;
