@@ -98,7 +98,11 @@ class Smooth:
         return results, [_sum(*terms)]
 
     def _gradient_transpose(
-        self, about: Call, cotangents: Sequence[Any], arguments: Sequence[Any], linear: Sequence[Any]
+        self,
+        about: Call,
+        cotangents: Sequence[Any],
+        arguments: Sequence[Any],
+        linear: Sequence[Any],
     ) -> list[Any]:
         kept = 1 + self.fixed
         wanted = [None if aval is None else _like(aval, about.batch) for aval in linear[kept:]]
@@ -127,15 +131,17 @@ class Smooth:
             changes = self.tangent.bind(about.settings, given, about.results, about.batch)
         if tangents[1] is not None:
             z, dz = _whole(about, [x, tangents[1]])
-            curves = jax.jvp(
-                lambda y: self._push(about, d, y, fixed), (_wide(z),), (_wide(dz),)
-            )[1]
+            curves = jax.jvp(lambda y: self._push(about, d, y, fixed), (_wide(z),), (_wide(dz),))[1]
             more = [None if r is None else c.astype(r.dtype) for r, c in zip(results, curves)]
             changes = [_sum(change, curve) for change, curve in zip(changes, more)]
         return results, changes
 
     def _tangent_transpose(
-        self, about: Call, cotangents: Sequence[Any], arguments: Sequence[Any], linear: Sequence[Any]
+        self,
+        about: Call,
+        cotangents: Sequence[Any],
+        arguments: Sequence[Any],
+        linear: Sequence[Any],
     ) -> list[Any]:
         wanted: list[Shape] = [_like(linear[0], about.batch)]
         given = [*arguments[1:], *cotangents]
