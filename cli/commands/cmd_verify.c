@@ -5,18 +5,24 @@
 #include <string.h>
 
 #include "commands.h"
+#include "dump/dump_folder.h"
 #include "oracle/oracle.h"
 #include "oracle/oracle_report.h"
 #include "oracle/oracle_router.h"
 #include "values/number_formats.h"
+#include "verify_dump.h"
+#include "verify_standard.h"
 
-#define FAULT_SIZE 256 /* a line about one element */
+#define FAULT_SIZE    256 /* a line about one element */
+#define DUMP_STANDARD "ecosystem-2026-07"
 
 struct verify_settings {
     struct oracle_options options;
     struct router_options router;
-    const char *outputs;
+    const char *outputs, *standards;
     bool quiet;
+    struct standard by[STANDARDS_MOST]; /* what `standards` names */
+    int by_count;
 };
 
 static const char *text_of_bool(bool value)
@@ -136,6 +142,9 @@ static int verify(const struct verify_settings *settings, const struct case_file
     enum operator_kind kind;
     if (!oracle_find_kind(output, settings->options.operator_kind, &kind))
         return EXIT_INPUT;
+    if (is_router(kind) && settings->standards != NULL)
+        return usage_error(&command_verify, "--standard: the router's outputs are judged by the "
+                                            "bounds of docs/router.md alone");
     if (is_router(kind))
         return verify_router(settings, kind, inputs, output, attributes);
     if (!oracle_case_load(inputs, output, attributes, &settings->options, &oracle))
@@ -143,6 +152,9 @@ static int verify(const struct verify_settings *settings, const struct case_file
     bool wanted[OUTPUTS_MOST];
     if (!find_wanted(settings->outputs, oracle.operator_kind, wanted))
         return unknown_outputs(settings->outputs, kind);
+    if (settings->standards != NULL)
+        return verify_by_standards(&oracle, wanted, settings->by, settings->by_count,
+                                   settings->quiet, output->paths[0]);
     struct output_report reports[OUTPUTS_MOST];
     struct progress progress = {0};
     progress_begin(&progress, "verify", rows_to_check(&oracle, wanted));
@@ -193,9 +205,25 @@ static int run(int argc, char **argv)
                                                    .capacity = -1},
                                        .router = router_options_default()};
     const char *paths[CASE_FILES_MOST];
+    char error[STANDARDS_ERROR_SIZE];
     int count;
     int status = parse_options(&command_verify, argc, argv, &settings, paths, &count);
-    return status == PARSED_RUN ? open_and_verify(&settings, paths, count) : status;
+    if (status != PARSED_RUN)
+        return status;
+    if (settings.standards != NULL && strcmp(settings.standards, "list") == 0) {
+        standards_print();
+        return EXIT_DONE;
+    }
+    bool folder = count == 1 && is_folder(paths[0]);
+    if (count < 2 && !folder)
+        return usage_error(&command_verify, "an argument is missing");
+    if (folder && settings.standards == NULL)
+        settings.standards = DUMP_STANDARD;
+    if (settings.standards != NULL &&
+        !standards_parse(settings.standards, settings.by, &settings.by_count, error))
+        return usage_error(&command_verify, "--standard: %s", error);
+    return folder ? verify_dump(paths[0], settings.by, settings.by_count, settings.quiet)
+                  : open_and_verify(&settings, paths, count);
 }
 
 #define OPTION(field)                                                                              \
@@ -212,6 +240,14 @@ static const struct option_spec options[] = {
      .value = "NAME,...",
      .offset = offsetof(struct verify_settings, outputs),
      .help = "check only these output tensors; the others may be missing"},
+    {.name = "standard",
+     .letter = 's',
+     .kind = OPTION_TEXT,
+     .value = "NAME,...",
+     .offset = offsetof(struct verify_settings, standards),
+     .help = "judge by these standards (list: what there is) instead of the\nexact result; golden "
+             "and third "
+             "party are computed here"},
     {.name = "drop-and-pad",
      .kind = OPTION_SWITCH,
      .value = "true|false",
@@ -280,7 +316,7 @@ static const struct option_spec options[] = {
 
 const struct command command_verify = {
     .name = "verify",
-    .operands = "CASE... OUT",
+    .operands = "CASE... OUT | DUMP",
     .summary = "recomputes OUT with an independent oracle and compares",
     .description =
         "Recomputes what an operator wrote to OUT from CASE, with arithmetic of its own, and\n"
@@ -293,10 +329,17 @@ const struct command command_verify = {
         "scores, and its gradient, may be any rounding of a number within the error that\n"
         "docs/router.md states for binary64, and two experts whose choice values lie nearer than\n"
         "that may stand in either order.\n"
-        "Exit status 0 only if everything holds and no output is missing.",
+        "Exit status 0 only if everything holds and no output is missing.\n"
+        "\n"
+        "With --standard outputs are judged as compare does it; golden result and third party\n"
+        "are computed here, and the worst element is told with token, slot, expert and row.\n"
+        "\n"
+        "DUMP is a folder that msprobe wrote (step*/rank*/dump.json and its tensors): every call\n"
+        "of torch_npu's functions for these operators is recomputed, forward and backward, and\n"
+        "judged by --standard (default " DUMP_STANDARD ").",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
-    .operands_least = 2,
+    .operands_least = 0,
     .operands_most = CASE_FILES_MOST,
     .run = run,
 };

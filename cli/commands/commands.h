@@ -12,6 +12,7 @@ extern const struct command command_router;
 extern const struct command command_router_grad;
 extern const struct command command_generate;
 extern const struct command command_verify;
+extern const struct command command_compare;
 extern const struct command command_gradcheck;
 extern const struct command command_info;
 extern const struct command command_bench;
