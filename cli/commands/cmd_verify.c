@@ -147,6 +147,9 @@ static int verify(const struct verify_settings *settings, const struct case_file
     enum operator_kind kind;
     if (!oracle_find_kind(output, settings->options.operator_kind, &kind))
         return EXIT_INPUT;
+    if (is_router(kind) && settings->standards != NULL)
+        return usage_error(&command_verify, "--standard: the router's outputs are judged by the "
+                                            "bounds of docs/router.md alone");
     if (is_router(kind))
         return verify_router(settings, kind, inputs, output, attributes);
     if (!oracle_case_load(inputs, output, attributes, &settings->options, &oracle))
