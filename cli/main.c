@@ -8,9 +8,10 @@
 #include "io/tensor_file.h"
 
 static const struct command *const commands[] = {
-    &command_unpermute_grad, &command_unpermute, &command_permute,   &command_permute_grad,
-    &command_generate,       &command_verify,    &command_gradcheck, &command_bench,
-    &command_limits,         &command_info,
+    &command_unpermute_grad, &command_unpermute,   &command_permute,  &command_permute_grad,
+    &command_router,         &command_router_grad, &command_generate, &command_verify,
+    &command_compare,        &command_gradcheck,   &command_bench,    &command_limits,
+    &command_info,
 };
 enum {
     COMMANDS_COUNT = sizeof commands / sizeof commands[0]
@@ -32,8 +33,10 @@ static void print_overview(FILE *stream)
         fprintf(stream, "  %-16s%s\n", commands[i]->name, commands[i]->summary);
     fprintf(stream, "  %-16s%s\n", "help COMMAND", "what a command does and its options");
     fprintf(stream, "  %-16s%s\n\n", "--version", "the version of the library");
-    fprintf(stream, "Files are safetensors or NumPy's .npz; tensors have the names of the\n"
-                    "operators' arguments. Exit status: 0 done, 1 the input is wrong, 2 usage.\n");
+    fprintf(stream,
+            "Files are safetensors or NumPy's .npz, or, to be read only, .npy and PyTorch's\n"
+            ".pt; tensors have the names of the operators' arguments. Exit status: 0 done,\n"
+            "1 the input is wrong, 2 usage.\n");
 }
 
 static int unknown_command(const char *name)

@@ -1,4 +1,4 @@
-/* touch_tensors.h - what both file fuzzers do with an opened file: read all of it, and hold the
+/* touch_tensors.h - what the file fuzzers do with an opened file: read all of it, and hold the
  * reader to its promises. */
 #ifndef MOETOKEN_FUZZ_TOUCH_TENSORS_H
 #define MOETOKEN_FUZZ_TOUCH_TENSORS_H

@@ -1,9 +1,10 @@
 /* tensor_file.c - opens a tensor file: maps it, tells its format, has it parsed, and finds tensors
- * by name. The formats are in safetensors_read.c and npz_read.c. */
+ * by name. The formats are in safetensors/, npz/ and pt/. */
 #include "tensor_file.h"
 
 #include "file_error.h"
 #include "tensor_reader.h"
+#include "zip_archive.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -76,15 +77,35 @@ static bool looks_like_zip(const struct tensor_file *file)
     return magic && !(file->size > 8 && file->bytes[8] == '{');
 }
 
+static bool parse_zip(struct tensor_file *file, char *error)
+{
+    file->zip = zip_archive_open(file->bytes, file->size, file->path, error);
+    if (file->zip == NULL) {
+        return false;
+    }
+    file->format = zip_archive_has(file->zip, "/data.pkl") ? TENSOR_FILE_PT : TENSOR_FILE_NPZ;
+    return file->format == TENSOR_FILE_PT ? pt_parse(file, error) : npz_parse(file, error);
+}
+
 static bool parse(struct tensor_file *file, char *error)
 {
     if (begins_with(file, "\x93NUMPY", 6)) {
-        return file_error(error, file->path,
-                          "is a single array (.npy), expected .npz (numpy.savez) or safetensors");
+        file->format = TENSOR_FILE_NPY;
+        return npy_parse(file, error);
     }
-    file->format = looks_like_zip(file) ? TENSOR_FILE_NPZ : TENSOR_FILE_SAFETENSORS;
-    bool parsed =
-        file->format == TENSOR_FILE_NPZ ? npz_parse(file, error) : safetensors_parse(file, error);
+    /* Before version 1.6 PyTorch wrote pickles one after another; the first is this number. */
+    if (begins_with(file, "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15)) {
+        return file_error(error, file->path,
+                          "is a PyTorch file of the old kind, expected one of version 1.6 or later "
+                          "(a zip archive)");
+    }
+    bool parsed;
+    if (!looks_like_zip(file)) {
+        file->format = TENSOR_FILE_SAFETENSORS;
+        parsed = safetensors_parse(file, error);
+    } else {
+        parsed = parse_zip(file, error);
+    }
     return parsed && tensor_reader_check_names(file, error);
 }
 
@@ -107,6 +128,21 @@ struct tensor_file *tensor_file_open(const char *path, char error[TENSOR_FILE_ER
 {
     struct tensor_file *file = new_file(path, error);
     if (file != NULL && !(map_file(file, error) && parse(file, error))) {
+        tensor_file_close(file);
+        file = NULL;
+    }
+    return file;
+}
+
+struct tensor_file *tensor_file_open_raw(const char *path, moetoken_type type, int ndim,
+                                         const int64_t *shape, char error[TENSOR_FILE_ERROR_SIZE])
+{
+    struct tensor_file *file = new_file(path, error);
+    if (file == NULL) {
+        return NULL;
+    }
+    file->format = TENSOR_FILE_RAW;
+    if (!map_file(file, error) || !raw_parse(file, type, ndim, shape, error)) {
         tensor_file_close(file);
         file = NULL;
     }
@@ -147,7 +183,11 @@ void tensor_file_close(struct tensor_file *file)
     free(file->tensors);
     free(file->buffers);
     free(file->metadata);
-    npz_close(file->archive); /* it reads from the bytes */
+    npz_close(file->archive);
+    pt_close(file->torch);
+    if (file->zip != NULL) {
+        zip_discard(file->zip); /* it reads from the bytes */
+    }
     if (file->mapped) {
         munmap((void *)file->bytes, file->size);
     }
@@ -175,11 +215,14 @@ size_t tensor_file_count(const struct tensor_file *file)
 static const struct named_tensor *load(struct tensor_file *file, size_t i)
 {
     struct named_tensor *tensor = &file->tensors[i];
-    if (file->archive == NULL || tensor->problem != NULL || tensor->tensor.data != NULL) {
+    bool outside = file->archive != NULL || file->torch != NULL;
+    if (!outside || tensor->problem != NULL || tensor->tensor.data != NULL) {
         return tensor;
     }
     char error[TENSOR_FILE_ERROR_SIZE] = "";
-    if (!npz_read_tensor(file, i, error)) {
+    bool read =
+        file->torch != NULL ? pt_read_tensor(file, i, error) : npz_read_tensor(file, i, error);
+    if (!read) {
         tensor->tensor = (DLTensor){.device = {.device_type = kDLCPU}, .shape = tensor->shape};
         tensor_reader_set_problem(file, tensor, error);
     }
@@ -205,15 +248,25 @@ bool tensor_file_has(const struct tensor_file *file, const char *name)
     return find(file, name) < file->count;
 }
 
+const char *tensor_file_name(const struct tensor_file *file, size_t i)
+{
+    return file->tensors[i].name;
+}
+
+const struct named_tensor *tensor_file_named(struct tensor_file *file, const char *name)
+{
+    return tensor_file_at(file, find(file, name));
+}
+
 const DLTensor *tensor_file_find(struct tensor_file *file, const char *name)
 {
-    const struct named_tensor *tensor = tensor_file_at(file, find(file, name));
+    const struct named_tensor *tensor = tensor_file_named(file, name);
     return tensor == NULL ? NULL : &tensor->tensor;
 }
 
 const char *tensor_file_problem(struct tensor_file *file, const char *name)
 {
-    const struct named_tensor *tensor = tensor_file_at(file, find(file, name));
+    const struct named_tensor *tensor = tensor_file_named(file, name);
     return tensor == NULL ? NULL : tensor->problem;
 }
 

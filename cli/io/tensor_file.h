@@ -1,4 +1,5 @@
-/* tensor_file.h - named tensors in a file: safetensors or NumPy's .npz, told apart by content.
+/* tensor_file.h - named tensors in a file: safetensors, NumPy's .npz and .npy or PyTorch's .pt,
+ * told apart by content. All of them are read, the first two are written.
  *
  * Readers: the file's tensors are borrowed from the open file (memory-mapped where the format
  * allows) and hold until it is closed. Any file may be broken or hostile: every function that can
@@ -35,15 +36,21 @@ struct named_tensor {
 
 enum tensor_file_format {
     TENSOR_FILE_SAFETENSORS,
-    TENSOR_FILE_NPZ
+    TENSOR_FILE_NPZ,
+    TENSOR_FILE_NPY, /* one array, called as its file is, without folder and ending */
+    TENSOR_FILE_PT,  /* dicts and lists of tensors: names joined by dots, "grads.0" */
+    TENSOR_FILE_RAW  /* bytes without a header, named as .npy is */
 };
 
 struct tensor_file; /* opaque */
 
 /* Opens a file for reading. NULL on failure. */
 struct tensor_file *tensor_file_open(const char *path, char error[TENSOR_FILE_ERROR_SIZE]);
-/* The same for a file's bytes in memory, which must outlive the open file. `name` stands for the
- * path in messages. */
+/* Opens a file of bytes without a header, of which the caller knows type and shape. */
+struct tensor_file *tensor_file_open_raw(const char *path, moetoken_type type, int ndim,
+                                         const int64_t *shape, char error[TENSOR_FILE_ERROR_SIZE]);
+/* tensor_file_open for a file's bytes in memory, which must outlive the open file. `name` stands
+ * for the path in messages. */
 struct tensor_file *tensor_file_open_memory(const void *bytes, size_t size, const char *name,
                                             char error[TENSOR_FILE_ERROR_SIZE]);
 void tensor_file_close(struct tensor_file *file); /* NULL is fine */
@@ -51,18 +58,21 @@ void tensor_file_close(struct tensor_file *file); /* NULL is fine */
 enum tensor_file_format tensor_file_format(const struct tensor_file *file);
 size_t tensor_file_size(const struct tensor_file *file); /* bytes of the file */
 size_t tensor_file_count(const struct tensor_file *file);
+const char *tensor_file_name(const struct tensor_file *file, size_t i); /* of tensor i */
 /* Whether there is a tensor of that name, usable or not. */
 bool tensor_file_has(const struct tensor_file *file, const char *name);
 
-/* The tensor, or NULL when there is none. Of a .npz file the data are read when they are asked for
- * the first time, by any of these, and are checked then: ask tensor_file_problem, too. */
+/* The tensor, or NULL when there is none. Of a .npz or .pt file the data are read when they are
+ * asked for the first time, by any of these, and are checked then: ask tensor_file_problem, too. */
 const struct named_tensor *tensor_file_at(struct tensor_file *file, size_t i);
+const struct named_tensor *tensor_file_named(struct tensor_file *file, const char *name);
 const DLTensor *tensor_file_find(struct tensor_file *file, const char *name);
 /* Why the tensor of that name cannot be used, as an error line: "case.npz: tensor 'probs' has type
  * ...". NULL when it can be used, and when the file has no tensor of that name. */
 const char *tensor_file_problem(struct tensor_file *file, const char *name);
 /* A value of the metadata (safetensors' __metadata__; in .npz a 1-byte-string or unicode array
- * named "__metadata__.<key>"), or NULL. */
+ * named "__metadata__.<key>"; in .pt what is no tensor but a number, a bool, text or a pair of
+ * integers), or NULL. */
 const char *tensor_file_metadata(const struct tensor_file *file, const char *key);
 
 /* What a writer is told of a tensor before any data. */

@@ -73,6 +73,17 @@ void tensor_reader_set_data(struct named_tensor *tensor, const void *data, moeto
     tensor->tensor = moetoken_tensor((void *)data, type, ndim, tensor->shape);
 }
 
+void tensor_reader_stem(const char *path, char *name, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    const char *begin = slash == NULL ? path : slash + 1;
+    const char *dot = strrchr(begin, '.');
+    size_t length = dot == NULL || dot == begin ? strlen(begin) : (size_t)(dot - begin);
+    length = length < size ? length : size - 1;
+    memcpy(name, begin, length);
+    name[length] = '\0';
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -1,4 +1,4 @@
-/* tensor_reader.h - an open tensor file from the inside: what the two parsers fill in. */
+/* tensor_reader.h - an open tensor file from the inside: what the parsers fill in. */
 #ifndef MOETOKEN_CLI_TENSOR_READER_H
 #define MOETOKEN_CLI_TENSOR_READER_H
 
@@ -21,17 +21,27 @@ struct tensor_file {
     void **buffers; /* the memory of each tensor that is not in `bytes`, else NULL */
     struct metadata_entry *metadata;
     size_t metadata_count;
+    struct zip *zip;             /* both of: */
     struct npz_archive *archive; /* .npz: where tensors that nobody asked for yet still are */
+    struct pt_archive *torch;    /* the same for PyTorch's files */
 };
 
 /* Each fills a file whose bytes are in place. After a failure, too, tensor_file_close frees all. */
 bool safetensors_parse(struct tensor_file *file, char *error);
 bool npz_parse(struct tensor_file *file, char *error);
+bool npy_parse(struct tensor_file *file, char *error);
+bool pt_parse(struct tensor_file *file, char *error);
+/* Bytes without a header, of that type and shape, which are possible. */
+bool raw_parse(struct tensor_file *file, moetoken_type type, int ndim, const int64_t *shape,
+               char *error);
 
 /* Reads the data of tensor i into file->buffers[i]; npz_parse reads no more than headers. */
 bool npz_read_tensor(struct tensor_file *file, size_t i, char *error);
+/* The same for PyTorch's files, whose tensors may also lie in a storage that they share. */
+bool pt_read_tensor(struct tensor_file *file, size_t i, char *error);
 /* NULL is fine. */
 void npz_close(struct npz_archive *archive);
+void pt_close(struct pt_archive *torch);
 
 /* Room for so many tensors and metadata entries, once, before the first of them is added. */
 bool tensor_reader_reserve(struct tensor_file *file, size_t tensors, size_t metadata, char *error);
@@ -48,6 +58,9 @@ void tensor_reader_set_data(struct named_tensor *tensor, const void *data, moeto
                             int ndim);
 /* Fails when two tensors have one name. */
 bool tensor_reader_check_names(const struct tensor_file *file, char *error);
+
+/* The name of a file without its folder and ending, for a tensor that has no name of its own. */
+void tensor_reader_stem(const char *path, char *name, size_t size);
 
 /* One of `count` strings that is there twice, or NULL; sorts them. */
 const char *find_duplicate_name(const char **names, size_t count);

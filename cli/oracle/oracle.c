@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "oracle_report.h"
+#include "oracle_rules.h"
 #include "oracle_sums.h"
 #include "values/number_formats.h"
 
@@ -21,8 +22,6 @@ struct job {
     struct accurate_sum *sums; /* [E]: scratch of the thread */
     struct output_report report;
 };
-
-typedef void check_row_fn(struct job *job, int64_t row);
 
 /* ---- outputs with a row for each permuted row ------------------------------------------------ */
 
@@ -271,16 +270,7 @@ static void check_rows_of_expert(struct job *job, int64_t place)
 
 /* ---- all outputs ----------------------------------------------------------------------------- */
 
-/* What an output looks like and what checks a row of it. */
-struct output_rule {
-    const DLTensor *like; /* has its type */
-    int ndim;
-    int64_t shape[2];
-    check_row_fn *check_row;
-};
-
-/* The rule of output i; false when the operator does not write it in this case. */
-static bool find_rule(const struct oracle_case *o, int i, struct output_rule *rule)
+bool oracle_find_rule(const struct oracle_case *o, int i, struct output_rule *rule)
 {
     const int64_t t = o->tokens, h = o->hidden, e = o->experts, n = o->slots, r = o->rows;
     const int64_t k = t > 0 ? n / t : 0, range = o->expert_end - o->expert_begin;
@@ -321,23 +311,23 @@ static bool has_right_type(const DLTensor *output, const DLTensor *like)
     return type == wanted;
 }
 
-static bool compare_shape(const struct output_rule *rule, const DLTensor *output,
-                          struct output_report *report)
+bool oracle_check_output(const struct output_rule *rule, const DLTensor *output, char *problem,
+                         size_t size)
 {
-    const size_t size = sizeof report->problem;
+    problem[0] = '\0';
     if (output == NULL)
-        snprintf(report->problem, size, "is missing");
+        snprintf(problem, size, "is missing");
     else if (!has_right_type(output, rule->like))
-        snprintf(report->problem, size, "has the wrong type");
+        snprintf(problem, size, "has the wrong type");
     else if (output->ndim != rule->ndim)
-        snprintf(report->problem, size, "has %d dimensions, expected %d", output->ndim, rule->ndim);
+        snprintf(problem, size, "has %d dimensions, expected %d", output->ndim, rule->ndim);
     else if (output->shape[0] != rule->shape[0])
-        snprintf(report->problem, size, "has shape[0] = %" PRId64 ", expected %" PRId64,
-                 output->shape[0], rule->shape[0]);
+        snprintf(problem, size, "has shape[0] = %" PRId64 ", expected %" PRId64, output->shape[0],
+                 rule->shape[0]);
     else if (rule->ndim == 2 && output->shape[1] != rule->shape[1])
-        snprintf(report->problem, size, "has shape[1] = %" PRId64 ", expected %" PRId64,
-                 output->shape[1], rule->shape[1]);
-    return report->problem[0] == '\0';
+        snprintf(problem, size, "has shape[1] = %" PRId64 ", expected %" PRId64, output->shape[1],
+                 rule->shape[1]);
+    return problem[0] == '\0';
 }
 
 static bool allocate_scratch(struct job *job)
@@ -380,10 +370,10 @@ static bool verify_output(const struct oracle_case *oracle, const struct oracle_
                           struct output_report *report, struct progress *progress)
 {
     struct output_rule rule;
-    if (!find_rule(oracle, i, &rule))
+    if (!oracle_find_rule(oracle, i, &rule))
         return true;
     report->name = operator_outputs[oracle->operator_kind].outputs[i];
-    if (!compare_shape(&rule, oracle->output[i], report))
+    if (!oracle_check_output(&rule, oracle->output[i], report->problem, sizeof report->problem))
         return true;
     type_of_tensor(oracle->output[i], &report->type);
     report->last_size = rule.ndim == 2 ? rule.shape[1] : 0;

@@ -67,6 +67,9 @@ bool oracle_case_load(const struct case_files *inputs, const struct case_files *
                       const struct case_files *attributes, const struct oracle_options *options,
                       struct oracle_case *oracle);
 
+/* The operator that wrote OUT: from the command line, OUT's metadata, or what OUT holds. */
+bool oracle_find_kind(const struct case_files *output, int given, enum operator_kind *kind);
+
 /* Slots of the case; false with the reason in oracle->error when the indices are wrong or memory is
  * short. Free in any case. */
 bool oracle_slots_build(const struct oracle_case *oracle, struct oracle_slots *slots);

@@ -1,7 +1,8 @@
-/* make_seeds.c - writes the seeds of both file fuzzers: make_seeds DIR makes DIR/safetensors-...
- * and DIR/npz-... files, from the tool's own writers and from hand-made bytes. Sources: this file,
- * tests/tool/io/file_bytes.c and moetoken_io with a moetoken library; include tests/tool/io. */
-#include "file_bytes.h"
+/* make_seeds.c - writes the seeds of the file fuzzers: make_seeds DIR makes DIR/safetensors-...,
+ * DIR/npz-... and DIR/pt-... files, from the tool's own writers and from hand-made bytes. Sources:
+ * this file, tests/tool/io/file_bytes.c and moetoken_io with a moetoken library; include
+ * tests/tool/io. */
+#include "pt_bytes.h"
 
 #include "io/tensor_file.h"
 
@@ -78,6 +79,33 @@ static bool put_deflated(const char *directory)
     return done;
 }
 
+/* A dict with a tensor, a list, a size and numbers; alone and in its archive. */
+static bool put_pickles(const char *directory)
+{
+    static const struct pickle_view views[] = {{"FloatStorage", "0", 12, 0, 2, {3, 4}, {4, 1}},
+                                               {"HalfStorage", "0", 24, 2, 2, {3, 2}, {1, 6}}};
+    bool done = true;
+    for (size_t i = 0; done && i < 2; ++i) {
+        struct file_bytes program = pickle_begin();
+        pickle_add(&program, "ccollections\nOrderedDict\n)R(");
+        pickle_text(&program, "x");
+        pickle_tensor(&program, &views[i]);
+        pickle_text(&program, "list");
+        pickle_add(&program, "]q\1(K\2M\3\4N\x88\x89G????????eh\1");
+        pickle_add(&program, "ctorch\nSize\n");
+        pickle_integers(&program, views[i].sizes, 2);
+        pickle_add(&program, "\x85Ru}(");
+        pickle_text(&program, "version");
+        pickle_add(&program, "K\1ub.");
+        done = put_seed(directory, "pt-pickle", i, program.bytes, program.size);
+        struct file_bytes archive =
+            pt_bytes(&program, "0123456789012345678901234567890123456789abcdefgh", 48);
+        done = done && put_seed(directory, "pt-archive", i, archive.bytes, archive.size);
+        file_bytes_free(&archive);
+    }
+    return done;
+}
+
 int main(int count, char **arguments)
 {
     if (count != 2) {
@@ -86,7 +114,8 @@ int main(int count, char **arguments)
     }
     const char *directory = arguments[1];
     bool done = put_written(directory, "safetensors-written") &&
-                put_written(directory, "npz-written.npz") && put_deflated(directory);
+                put_written(directory, "npz-written.npz") && put_deflated(directory) &&
+                put_pickles(directory);
     for (size_t i = 0; done && i < sizeof headers / sizeof headers[0]; ++i) {
         done = put_seed(directory, "safetensors-header", i, headers[i], strlen(headers[i]));
     }

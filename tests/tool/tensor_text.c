@@ -2,6 +2,7 @@
  *
  *   tensor_text write OUT [BASE=FILE] [DROP=NAME]... [META=KEY=VALUE]...
  * [NAME:TYPE:SHAPE=V,V,...]... SHAPE is 3x2; BASE's tensors come along unless dropped or given anew
+ *   tensor_text pt OUT.pt :TYPE:SHAPE=V,V,...    a tensor alone, as PyTorch saves it
  *   tensor_text print FILE NAME       the values, one line per row of the last dimension
  *   tensor_text flip FILE NAME BIT    flips one bit of a tensor, in place (safetensors) */
 #include <inttypes.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "io/tensor_file.h"
+#include "pt_bytes.h"
 #include "values/number_formats.h"
 
 enum {
@@ -181,6 +183,39 @@ static int write_file(int argc, char **argv)
     return 0;
 }
 
+static int write_pt(const char *path, const char *text)
+{
+    static const char *const storages[] = {"Float", "Half", "BFloat16", "Double", "Int",
+                                           "Long",  "Bool", "Char",     "Byte"};
+    static struct plan plan;
+    char type[32];
+    add_spec(&plan, text);
+    struct tensor_spec *spec = &plan.specs[0];
+    struct pickle_view view = {.type = type, .key = "0", .elements = 1, .ndim = spec->ndim};
+    snprintf(type, sizeof type, "%sStorage", storages[spec->type]);
+    for (int d = spec->ndim - 1; d >= 0; d--) {
+        view.sizes[d] = spec->shape[d];
+        view.strides[d] = view.elements;
+        view.elements *= spec->shape[d];
+    }
+    size_t size = (size_t)view.elements * type_size(spec->type);
+    void *data = malloc(size + 1);
+    if (data == NULL)
+        die("no memory", text);
+    DLTensor tensor = moetoken_tensor(data, spec->type, spec->ndim, spec->shape);
+    fill(spec, plan.text[0], &tensor);
+    struct file_bytes program = pickle_begin();
+    pickle_tensor(&program, &view);
+    pickle_add(&program, ".");
+    struct file_bytes bytes = pt_bytes(&program, data, size);
+    FILE *file = fopen(path, "wb");
+    if (file == NULL || fwrite(bytes.bytes, 1, bytes.size, file) != bytes.size)
+        die("write", path);
+    free(data);
+    file_bytes_free(&bytes);
+    return fclose(file) == 0 ? 0 : 3;
+}
+
 static int print_tensor(const char *path, const char *name)
 {
     char error[TENSOR_FILE_ERROR_SIZE];
@@ -249,9 +284,11 @@ int main(int argc, char **argv)
 {
     if (argc >= 3 && strcmp(argv[1], "write") == 0)
         return write_file(argc, argv);
+    if (argc == 4 && strcmp(argv[1], "pt") == 0)
+        return write_pt(argv[2], argv[3]);
     if (argc == 4 && strcmp(argv[1], "print") == 0)
         return print_tensor(argv[2], argv[3]);
     if (argc == 5 && strcmp(argv[1], "flip") == 0)
         return flip_bit(argv[2], argv[3], argv[4]);
-    die("usage", "write OUT ... | print FILE NAME | flip FILE NAME BIT");
+    die("usage", "write OUT ... | pt OUT SPEC | print FILE NAME | flip FILE NAME BIT");
 }

@@ -298,3 +298,29 @@ size_t npy_header_write(unsigned char text[NPY_TEXT_SIZE], const char *descr, in
     text[9] = (unsigned char)((end - 10) >> 8);
     return end;
 }
+
+/* ---- order ---------------------------------------------------------------------------------- */
+
+void npy_reorder_to_rows(const struct npy_header *header, const char *columns, char *rows)
+{
+    size_t size = (size_t)header->item_size;
+    int64_t index[TENSOR_FILE_MAX_NDIM] = {0};
+    int64_t stride[TENSOR_FILE_MAX_NDIM] = {0};
+    int64_t step = 1;
+    int64_t from = 0;
+    for (int i = 0; i < header->ndim; ++i) {
+        stride[i] = step;
+        step *= header->shape[i];
+    }
+    for (int64_t to = 0; to < step; ++to) {
+        memcpy(rows + (size_t)to * size, columns + (size_t)from * size, size);
+        for (int i = header->ndim - 1; i >= 0; --i) {
+            from += stride[i];
+            if (++index[i] < header->shape[i]) {
+                break;
+            }
+            from -= stride[i] * header->shape[i];
+            index[i] = 0;
+        }
+    }
+}

@@ -36,6 +36,9 @@ int npy_prefix_length_size(const unsigned char prefix[NPY_PREFIX_SIZE],
 enum npy_result npy_header_parse(const char *text, size_t length, struct npy_header *header,
                                  char reason[NPY_REASON_SIZE]);
 
+/* Fortran order has the first index run fastest; `rows` gets the last index running fastest. */
+void npy_reorder_to_rows(const struct npy_header *header, const char *columns, char *rows);
+
 /* Writes everything before the data of a version 1.0 file, a multiple of 64 bytes. Returns its
  * length. `descr` as in "<f4". */
 size_t npy_header_write(unsigned char text[NPY_TEXT_SIZE], const char *descr, int ndim,

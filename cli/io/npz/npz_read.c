@@ -4,6 +4,7 @@
 #include "io/file_error.h"
 #include "io/tensor_reader.h"
 #include "io/utf8.h"
+#include "io/zip_archive.h"
 #include "npy_header.h"
 
 #include <stdlib.h>
@@ -13,10 +14,8 @@
 #define METADATA_PREFIX   "__metadata__."
 #define MAX_METADATA_SIZE 65536
 #define MAX_METADATA_SUM  (16 << 20)
-#define MAX_DEFLATE_RATIO 1032 /* what deflate can reach, by its format */
 
 struct npz_archive {
-    zip_t *zip;
     zip_uint64_t *members;  /* which member each tensor of the file is */
     uint64_t metadata_size; /* of all metadata that were read */
 };
@@ -137,31 +136,6 @@ static enum npy_result read_header(const struct member *member, struct npy_heade
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* Fortran order has the first index run fastest; `rows` gets the last index running fastest. */
-static void reorder_to_rows(const struct npy_header *header, const char *columns, char *rows)
-{
-    size_t size = (size_t)header->item_size;
-    int64_t index[TENSOR_FILE_MAX_NDIM] = {0};
-    int64_t stride[TENSOR_FILE_MAX_NDIM];
-    int64_t step = 1;
-    int64_t from = 0;
-    for (int i = 0; i < header->ndim; ++i) {
-        stride[i] = step;
-        step *= header->shape[i];
-    }
-    for (int64_t to = 0; to < step; ++to) {
-        memcpy(rows + (size_t)to * size, columns + (size_t)from * size, size);
-        for (int i = header->ndim - 1; i >= 0; --i) {
-            from += stride[i];
-            if (++index[i] < header->shape[i]) {
-                break;
-            }
-            from -= stride[i] * header->shape[i];
-            index[i] = 0;
-        }
-    }
-}
-
 /* The data of the member, in row-major order. NULL on failure; the caller frees it. */
 static void *read_data(const struct member *member, const struct npy_header *header)
 {
@@ -174,7 +148,7 @@ static void *read_data(const struct member *member, const struct npy_header *hea
                    member->name, bytes);
     } else if (read_bytes(member, data, bytes) && check_end(member)) {
         if (reorder) {
-            reorder_to_rows(header, data, rows);
+            npy_reorder_to_rows(header, data, rows);
             free(data);
             return rows;
         }
@@ -293,27 +267,9 @@ static bool read_metadata(const struct member *member)
 /* What the archive claims of a member, before a byte of it is read. */
 static bool check_claims(struct member *member, const zip_stat_t *status)
 {
-    const char *path = member->file->path;
-    if (status->encryption_method != ZIP_EM_NONE) {
-        return fail_member(member, "is encrypted");
-    }
-    if (status->comp_method != ZIP_CM_STORE && status->comp_method != ZIP_CM_DEFLATE) {
-        return file_error(member->error, path,
-                          "tensor '%.100s': compression method %d, expected stored (0) or "
-                          "deflated (8)",
-                          member->name, status->comp_method);
-    }
-    bool stored = status->comp_method == ZIP_CM_STORE;
-    if ((stored && status->size != status->comp_size) ||
-        status->size / MAX_DEFLATE_RATIO > status->comp_size) {
-        return file_error(member->error, path,
-                          "tensor '%.100s': %llu bytes are said to come from %llu, which cannot "
-                          "be",
-                          member->name, (unsigned long long)status->size,
-                          (unsigned long long)status->comp_size);
-    }
+    char reason[ZIP_REASON_SIZE];
     member->size = status->size;
-    return true;
+    return zip_claims_are_possible(status, reason) || fail_member(member, reason);
 }
 
 /* Takes ".npy" off; false when the name does not end so. */
@@ -376,7 +332,7 @@ static bool read_member(struct member *member, uint64_t *compressed)
 
 static bool read_members(struct tensor_file *file, char *error)
 {
-    zip_t *zip = file->archive->zip;
+    zip_t *zip = file->zip;
     zip_int64_t count = zip_get_num_entries(zip, 0);
     uint64_t compressed = 0;
     file->archive->members = calloc((size_t)count + 1, sizeof *file->archive->members);
@@ -397,49 +353,20 @@ static bool read_members(struct tensor_file *file, char *error)
 
 /* ---- the archive ---------------------------------------------------------------------------- */
 
-static bool fail_archive(const struct tensor_file *file, zip_error_t *reason, char *error)
-{
-    if (zip_error_code_zip(reason) == ZIP_ER_EXISTS) { /* libzip may be first to see it */
-        file_error(error, file->path, "has two members of one name");
-    } else {
-        file_error(error, file->path, "is not a readable zip archive (.npz): %s",
-                   zip_error_strerror(reason));
-    }
-    zip_error_fini(reason);
-    return false;
-}
-
-static zip_t *open_archive(struct tensor_file *file, char *error)
-{
-    zip_error_t reason;
-    zip_error_init(&reason);
-    zip_source_t *source = zip_source_buffer_create(file->bytes, file->size, 0, &reason);
-    zip_t *zip =
-        source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &reason);
-    if (zip == NULL) {
-        zip_source_free(source);
-        fail_archive(file, &reason, error);
-        return NULL;
-    }
-    zip_error_fini(&reason);
-    return zip;
-}
-
 bool npz_parse(struct tensor_file *file, char *error)
 {
     file->archive = calloc(1, sizeof *file->archive);
     if (file->archive == NULL) {
         return file_error_memory(error, file->path, "an open archive");
     }
-    file->archive->zip = open_archive(file, error);
-    return file->archive->zip != NULL && read_members(file, error);
+    return read_members(file, error);
 }
 
 /* The header has been read once, so what it says is known to be possible. */
 bool npz_read_tensor(struct tensor_file *file, size_t i, char *error)
 {
     struct member member = {.file = file,
-                            .zip = file->archive->zip,
+                            .zip = file->zip,
                             .index = file->archive->members[i],
                             .name = file->tensors[i].name,
                             .error = error};
@@ -463,9 +390,6 @@ bool npz_read_tensor(struct tensor_file *file, size_t i, char *error)
 void npz_close(struct npz_archive *archive)
 {
     if (archive != NULL) {
-        if (archive->zip != NULL) {
-            zip_discard(archive->zip);
-        }
         free(archive->members);
         free(archive);
     }

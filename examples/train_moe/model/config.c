@@ -86,7 +86,7 @@ struct config config_default(void)
                            .evaluate_every = 50,
                            .seed = 1,
                            .aux_weight = 0.01,
-                           .bias_rate = 0.001,
+                           .bias_rate = 0.01,
                            .learning_rate = 4e-3,
                            .weight_decay = 0.1};
 }

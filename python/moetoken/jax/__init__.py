@@ -1,7 +1,7 @@
 """The operators for JAX on the CPU: jit, grad, jvp, vmap and shard_map, in any combination.
 
-The functions have the names of the contract. All four can be differentiated, forward and backward,
-as often as wanted; only what is needed is computed. Sizes that shape the results
+The functions have the names of the contract. All can be differentiated, forward and backward, as
+often as wanted; only what is needed is computed. Sizes that shape the results
 (``num_out_tokens``, ``rows_num``, ``restore_shape``) are Python numbers, known when JAX traces.
 Shapes and types are checked then too, and raise ValueError or TypeError; what depends on values
 is raised as JAX's runtime error, with the library's message, when the computation runs.
@@ -9,7 +9,7 @@ is raised as JAX's runtime error, with the library's message, when the computati
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, overload
 
 import numpy as np
 from jax import Array, dtypes
@@ -17,10 +17,55 @@ from jax import Array, dtypes
 from . import _operators
 from ._checks import Arg, check, whole
 from ._primitives import shape
+from ._router import (
+    DropResult,
+    RouterResult,
+    router,
+    router_balance_loss,
+    router_drop,
+    router_grad,
+    router_update_bias,
+    router_z_loss,
+)
 
-__all__ = ["permute", "permute_grad", "unpermute", "unpermute_grad"]
+__all__ = [
+    "DropResult",
+    "RouterResult",
+    "permute",
+    "permute_grad",
+    "router",
+    "router_balance_loss",
+    "router_drop",
+    "router_grad",
+    "router_update_bias",
+    "router_z_loss",
+    "unpermute",
+    "unpermute_grad",
+]
 
 
+@overload
+def permute(
+    tokens: Array,
+    routing_map: Array,
+    probs: None = None,
+    num_out_tokens: Optional[int] = None,
+    drop_and_pad: bool = False,
+    *,
+    rows_num: Optional[int] = None,
+    index_dtype: Any = np.int32,
+) -> tuple[Array, None, Array]: ...
+@overload
+def permute(
+    tokens: Array,
+    routing_map: Array,
+    probs: Array,
+    num_out_tokens: Optional[int] = None,
+    drop_and_pad: bool = False,
+    *,
+    rows_num: Optional[int] = None,
+    index_dtype: Any = np.int32,
+) -> tuple[Array, Array, Array]: ...
 def permute(
     tokens: Array,
     routing_map: Array,
@@ -46,6 +91,11 @@ def permute(
     Returns
     -------
     permuted_tokens [R, H], permuted_probs [R] (None without `probs`), sorted_indices [N]
+
+    Raises
+    ------
+    ValueError, TypeError
+        While JAX traces; what depends on values is JAX's runtime error when the program runs.
 
     Examples
     --------
@@ -92,6 +142,42 @@ def _narrowed(dtype: Any) -> Any:
     return dtypes.canonicalize_dtype(dtype)
 
 
+@overload
+def permute_grad(
+    permuted_tokens_grad: Array,
+    permuted_probs_grad: None,
+    sorted_indices: Array,
+    routing_map: Optional[Array] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Array, None]: ...
+@overload
+def permute_grad(
+    permuted_tokens_grad: None,
+    permuted_probs_grad: Array,
+    sorted_indices: Array,
+    routing_map: Optional[Array] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[None, Array]: ...
+@overload
+def permute_grad(
+    permuted_tokens_grad: Array,
+    permuted_probs_grad: Array,
+    sorted_indices: Array,
+    routing_map: Optional[Array] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Array, Array]: ...
 def permute_grad(
     permuted_tokens_grad: Optional[Array],
     permuted_probs_grad: Optional[Array],
@@ -103,7 +189,13 @@ def permute_grad(
     drop_and_pad: bool = False,
     tolerate_routing_mismatch: bool = False,
 ) -> tuple[Optional[Array], Optional[Array]]:
-    """The gradient of :func:`permute` by itself; see :func:`moetoken.permute_grad`."""
+    """The gradient of :func:`permute` by itself; see :func:`moetoken.permute_grad`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        While JAX traces; what depends on values is JAX's runtime error when the program runs.
+    """
     if routing_map is not None and np.ndim(routing_map) == 2:
         tokens_num = routing_map.shape[0] if tokens_num is None else tokens_num
         experts_num = routing_map.shape[1] if experts_num is None else experts_num
@@ -170,6 +262,11 @@ def unpermute(
     -------
     unpermuted_tokens [T, H]
 
+    Raises
+    ------
+    ValueError, TypeError
+        While JAX traces; what depends on values is JAX's runtime error when the program runs.
+
     Examples
     --------
     >>> import jax.numpy as jnp, moetoken.jax
@@ -204,6 +301,49 @@ def unpermute(
     return _operators.unpermute.bind(settings, (x, indices, routing_map, probs), results)[0]
 
 
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Array,
+    out_index: Array,
+    permute_token_id: Optional[Array] = None,
+    *,
+    routing_map: Optional[Array] = None,
+    permuted_tokens: Optional[Array] = None,
+    probs: None = None,
+    drop_and_pad: bool = False,
+    rows_num: Optional[int] = None,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Array, None]: ...
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Array,
+    out_index: Array,
+    permute_token_id: Optional[Array] = None,
+    *,
+    routing_map: Optional[Array] = None,
+    permuted_tokens: Optional[Array] = None,
+    probs: Array,
+    drop_and_pad: bool = False,
+    rows_num: Optional[int] = None,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Array, Array]: ...
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Array,
+    out_index: Array,
+    permute_token_id: Optional[Array] = None,
+    *,
+    routing_map: Optional[Array] = None,
+    permuted_tokens: Optional[Array] = None,
+    probs: Optional[Array] = None,
+    drop_and_pad: bool = False,
+    rows_num: Optional[int] = None,
+    output_mask: Sequence[bool],
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Optional[Array], Optional[Array]]: ...
 def unpermute_grad(
     unpermuted_tokens_grad: Array,
     out_index: Array,
@@ -222,6 +362,11 @@ def unpermute_grad(
 
     `permuted_tokens` may be left out where `output_mask` leaves out `probs_grad`; `rows_num` is
     due then.
+
+    Raises
+    ------
+    ValueError, TypeError
+        While JAX traces; what depends on values is JAX's runtime error when the program runs.
     """
     rows = None if rows_num is None else whole("rows_num", rows_num)
     g, out_index, token_id, routing_map, x, probs = check(

@@ -1,8 +1,8 @@
 """The operators for PyTorch on the CPU: autograd, torch.compile and torch.export work with them.
 
 The functions here have the names of the contract and take and return tensors. ``permute`` and
-``unpermute`` are differentiable; only the gradients that are needed are computed. Beneath are
-operators registered with torch.library as ``torch.ops.moetoken.*``.
+``unpermute`` are differentiable, and so are ``router`` and its losses; only the gradients that are
+needed are computed. Beneath are operators registered with torch.library as ``torch.ops.moetoken.*``.
 
 ``moetoken.torch.ids`` has the functions for a routing by expert ids. Other frameworks' functions:
 ``moetoken.torch.npu`` as PyTorch's Ascend plug-in has them, ``moetoken.torch.megatron`` as
@@ -11,7 +11,7 @@ Megatron-Core's ``moe_utils``, ``moetoken.torch.transformer_engine`` and ``moeto
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence, overload
 
 import torch
 from torch import Tensor
@@ -19,17 +19,57 @@ from torch import Tensor
 from .._arrays import flags
 from . import _operators
 from ._checks import check_rank, check_restore_shape, count, to_restore
+from ._router import (
+    DropResult,
+    RouterResult,
+    router,
+    router_balance_loss,
+    router_drop,
+    router_grad,
+    router_update_bias,
+    router_z_loss,
+)
 
 __all__ = [
+    "DropResult",
+    "RouterResult",
     "Unpermuted",
     "permute",
     "permute_grad",
+    "router",
+    "router_balance_loss",
+    "router_drop",
+    "router_grad",
+    "router_update_bias",
+    "router_z_loss",
     "unpermute",
     "unpermute_grad",
     "unpermute_with_indices",
 ]
 
 
+@overload
+def permute(
+    tokens: Tensor,
+    routing_map: Tensor,
+    probs: None = None,
+    num_out_tokens: Optional[int] = None,
+    drop_and_pad: bool = False,
+    *,
+    rows_num: Optional[int] = None,
+    index_dtype: torch.dtype = torch.int32,
+) -> tuple[Tensor, None, Tensor]: ...
+@overload
+def permute(
+    tokens: Tensor,
+    routing_map: Tensor,
+    probs: Tensor,
+    num_out_tokens: Optional[int] = None,
+    drop_and_pad: bool = False,
+    *,
+    rows_num: Optional[int] = None,
+    index_dtype: torch.dtype = torch.int32,
+) -> tuple[Tensor, Tensor, Tensor]: ...
 def permute(
     tokens: Tensor,
     routing_map: Tensor,
@@ -57,6 +97,11 @@ def permute(
     Returns
     -------
     permuted_tokens [R, H], permuted_probs [R] (None without `probs`), sorted_indices [N]
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
 
     Examples
     --------
@@ -122,6 +167,11 @@ def unpermute(
     Returns
     -------
     unpermuted_tokens [T, H]
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
 
     Examples
     --------
@@ -200,6 +250,11 @@ def unpermute_with_indices(
     `sorted_indices` holds tokens instead of rows. Differentiable in `unpermuted_tokens`;
     `permuted_probs`, the weight of each slot of `sorted_indices`, is not.
 
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
+
     Examples
     --------
     >>> import torch, moetoken.torch
@@ -232,6 +287,52 @@ def unpermute_with_indices(
     return Unpermuted(tokens, out_index, token_id, weights)
 
 
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Tensor,
+    out_index: Tensor,
+    permute_token_id: Optional[Tensor] = None,
+    *,
+    routing_map: Optional[Tensor] = None,
+    permuted_tokens: Optional[Tensor] = None,
+    probs: None = None,
+    drop_and_pad: bool = False,
+    restore_shape: Optional[Sequence[int]] = None,
+    rows_num: Optional[int] = None,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Tensor, None]: ...
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Tensor,
+    out_index: Tensor,
+    permute_token_id: Optional[Tensor] = None,
+    *,
+    routing_map: Optional[Tensor] = None,
+    permuted_tokens: Optional[Tensor] = None,
+    probs: Tensor,
+    drop_and_pad: bool = False,
+    restore_shape: Optional[Sequence[int]] = None,
+    rows_num: Optional[int] = None,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Tensor,
+    out_index: Tensor,
+    permute_token_id: Optional[Tensor] = None,
+    *,
+    routing_map: Optional[Tensor] = None,
+    permuted_tokens: Optional[Tensor] = None,
+    probs: Optional[Tensor] = None,
+    drop_and_pad: bool = False,
+    restore_shape: Optional[Sequence[int]] = None,
+    rows_num: Optional[int] = None,
+    output_mask: Sequence[bool],
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Optional[Tensor], Optional[Tensor]]: ...
 def unpermute_grad(
     unpermuted_tokens_grad: Tensor,
     out_index: Tensor,
@@ -253,6 +354,11 @@ def unpermute_grad(
     -------
     permuted_tokens_grad [R, H], probs_grad [T, E]; None for what `output_mask` leaves out, and for
     `probs_grad` without `probs`
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
     """
     check_rank("unpermuted_tokens_grad", unpermuted_tokens_grad, 2)
     check_rank("out_index", out_index, 1)
@@ -279,6 +385,42 @@ def unpermute_grad(
     return (tokens_grad if wants_tokens_grad else None, probs_grad if wants_probs_grad else None)
 
 
+@overload
+def permute_grad(
+    permuted_tokens_grad: Tensor,
+    permuted_probs_grad: None,
+    sorted_indices: Tensor,
+    routing_map: Optional[Tensor] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Tensor, None]: ...
+@overload
+def permute_grad(
+    permuted_tokens_grad: None,
+    permuted_probs_grad: Tensor,
+    sorted_indices: Tensor,
+    routing_map: Optional[Tensor] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[None, Tensor]: ...
+@overload
+def permute_grad(
+    permuted_tokens_grad: Tensor,
+    permuted_probs_grad: Tensor,
+    sorted_indices: Tensor,
+    routing_map: Optional[Tensor] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Tensor, Tensor]: ...
 def permute_grad(
     permuted_tokens_grad: Optional[Tensor],
     permuted_probs_grad: Optional[Tensor],
@@ -295,6 +437,11 @@ def permute_grad(
     Returns
     -------
     tokens_grad [T, H], probs_grad [T, E]; None where the gradient it comes from is None
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
     """
     check_rank("permuted_tokens_grad", permuted_tokens_grad, 2, optional=True)
     check_rank("permuted_probs_grad", permuted_probs_grad, 1, optional=True)

@@ -1,7 +1,7 @@
 /* file_faults_test.c - readers and writers when the n-th call fails that asks the system for memory
  * or for something with a file: an error line, no leak, no file. And where files must have names.
  * The linker puts the functions below in front of the real ones (--wrap). */
-#include "file_bytes.h"
+#include "pt_bytes.h"
 
 #include "io/tensor_file.h"
 
@@ -40,6 +40,7 @@ static bool fails(void)
 /* NOLINTBEGIN: the names are the linker's */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t size);
 int __real_open(const char *path, int flags, ...);
@@ -52,6 +53,7 @@ ssize_t __real_pwrite(int descriptor, const void *bytes, size_t size, off_t offs
 
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t size);
 int __wrap_open(const char *path, int flags, ...);
@@ -70,6 +72,11 @@ void *__wrap_malloc(size_t size)
 void *__wrap_calloc(size_t count, size_t size)
 {
     return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size)
+{
+    return fails() ? NULL : __real_realloc(memory, size);
 }
 
 char *__wrap_strdup(const char *text)
@@ -255,6 +262,29 @@ static void test_npz(void **state)
     try_file("x.npz", 12);
 }
 
+/* A dict of a tensor, which has to be copied into a run, and metadata. */
+static void test_pt(void **state)
+{
+    (void)state;
+    static const struct pickle_view view = {"ByteStorage", "0", 9, 0, 1, {5}, {2}};
+    struct file_bytes program = pickle_begin();
+    pickle_add(&program, "}(");
+    pickle_text(&program, "b");
+    pickle_tensor(&program, &view);
+    pickle_text(&program, "k");
+    pickle_text(&program, "v");
+    pickle_add(&program, "u.");
+    struct file_bytes bytes = pt_bytes(&program, "a.b.c.d.e", 9);
+    snprintf(path, sizeof path, "%s/x.pt", directory);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes.bytes, 1, bytes.size, file), bytes.size);
+    assert_int_equal(fclose(file), 0);
+    file_bytes_free(&bytes);
+    assert_true(fail_each_call(read_file, 1, false) >= 20);
+    unlink(path);
+}
+
 static void test_named_temporary_files(void **state)
 {
     (void)state;
@@ -394,9 +424,13 @@ static void test_fortran_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_safetensors),           cmocka_unit_test(test_npz),
-        cmocka_unit_test(test_named_temporary_files), cmocka_unit_test(test_killed_with_named_file),
-        cmocka_unit_test(test_signals_leave_nothing), cmocka_unit_test(test_next_run_sweeps),
+        cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_npz),
+        cmocka_unit_test(test_pt),
+        cmocka_unit_test(test_named_temporary_files),
+        cmocka_unit_test(test_killed_with_named_file),
+        cmocka_unit_test(test_signals_leave_nothing),
+        cmocka_unit_test(test_next_run_sweeps),
         cmocka_unit_test(test_fortran_order),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

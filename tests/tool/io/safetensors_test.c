@@ -345,8 +345,7 @@ static void test_broken_lengths(void **state)
     check_bytes("\2\0\0\0\0\0\0\0[]", 10,
                 "f: is neither .npz (begins with 'PK') nor safetensors (byte 8 is '{', here "
                 "0x5b)");
-    check_bytes("\x93NUMPY\1\0\0\0\0\0", 12,
-                "f: is a single array (.npy), expected .npz (numpy.savez) or safetensors");
+    check_bytes("\x93NUMPY\1\0\0\0\0\0", 12, "f: array header: expected '{' at byte 0");
     check_bytes("{\0\0\0\0\0\0\0{\0}", 11, "f: claims a header of 123 bytes, 3 bytes follow");
     check_bytes("\3\0\0\0\0\0\0\0{\0}", 11,
                 "f: header byte 1 is 0x00, expected an object, an array, a string or a whole "
