@@ -4,7 +4,7 @@
 static void encode(aclDataType type, double value, char *into)
 {
     float single = (float)value;
-    int64_t whole = (int64_t)value;
+    int64_t whole = value == value ? (int64_t)value : 0; /* NaN is no whole number */
     int32_t narrow = (int32_t)whole;
     int8_t byte = (int8_t)whole;
     uint32_t bits;
