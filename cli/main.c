@@ -11,6 +11,7 @@ static const struct command *const commands[] = {
     &command_unpermute_grad, &command_unpermute, &command_permute, &command_permute_grad,
     &command_generate,       &command_verify,    &command_compare, &command_gradcheck,
     &command_bench,          &command_limits,    &command_info,    &command_inspect,
+    &command_conform,
 };
 enum {
     COMMANDS_COUNT = sizeof commands / sizeof commands[0]
