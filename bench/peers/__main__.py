@@ -1,4 +1,5 @@
-"""Entry of the comparison (compare.py) and of the worker processes that it starts (worker.py)."""
+"""Entry of the comparison (compare.py), of the worker processes that it starts (worker.py), and of
+the comparison of routing by expert ids (by_ids.py)."""
 
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         from peers.worker import main
+    elif sys.argv[1:2] == ["by-ids"]:
+        from peers.by_ids import main
     else:
         from peers.compare import main
     sys.exit(main())

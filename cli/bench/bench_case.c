@@ -1,4 +1,5 @@
 /* bench_case.c - see bench_case.h. */
+#define _GNU_SOURCE /* mremap; NOLINT(bugprone-reserved-identifier) */
 #include "bench_case.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #define HUGE_PAGE    ((size_t)2 << 20)
 #define BUFFER_ALIGN ((size_t)4096)
 
-/* What is drawn of a large tensor; its other rows are copied from there. */
+/* How much of a large tensor is random; its other rows are copied from there. */
 #define DRAWN_BYTES ((size_t)8 << 20)
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -54,6 +55,27 @@ static bool arena_reset(struct arena *arena, size_t bytes)
     arena->huge_pages = madvise(memory, size, MADV_HUGEPAGE) == 0;
 #endif
     return true;
+}
+
+bool arena_redraw(struct arena *arena)
+{
+    size_t size = arena->size, mapped = size + HUGE_PAGE;
+    int64_t available = memory_available();
+    if (arena->begin == NULL || (available >= 0 && (double)mapped > 0.9 * (double)available))
+        return false;
+    char *memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    /* As far behind a huge page's begin as the old ones: moved otherwise, huge pages fall apart. */
+    char *fresh = memory + ((uintptr_t)arena->begin - (uintptr_t)memory) % HUGE_PAGE;
+#ifdef MADV_HUGEPAGE
+    if (arena->huge_pages)
+        (void)madvise(memory, mapped, MADV_HUGEPAGE);
+#endif
+    memcpy(fresh, arena->begin, arena->used);
+    char *moved = mremap(fresh, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, arena->begin);
+    munmap(memory, mapped); /* what is left of it */
+    return moved == arena->begin;
 }
 
 static size_t buffer_bytes(size_t bytes)
@@ -205,9 +227,9 @@ static void describe_traffic(struct bench_case *bench)
 
 /* ---- contents ------------------------------------------------------------------------------- */
 
-/* Drawing gigabytes takes longer than measuring; speed does not depend on the values. Rows beyond
- * the drawn ones are copies of what stands there, but each from an element of its own choice: no
- * two neighbours are alike, nor rows a power of two apart, and a row in the wrong place is seen. */
+/* Drawing gigabytes of random numbers takes longer than measuring, and speed does not depend on the
+ * values. Rows beyond the drawn ones are copies of those, each starting at an element of its own:
+ * neither neighbours nor rows a power of two apart are alike, so a row in the wrong place shows. */
 static void copy_rows(const struct bench_tensor *tensor, int64_t drawn, uint64_t key)
 {
     size_t size = type_size(tensor->type), row_bytes = (size_t)tensor->shape[1] * size;

@@ -11,14 +11,19 @@
 #include "cases/case_files.h"
 #include "cases/generate_case.h"
 
-/* Memory for one case after the other. */
+/* Memory for one case after another. */
 struct arena {
     char *begin;
     size_t size, used;
-    bool huge_pages; /* were asked for, and the system did not refuse */
+    bool huge_pages; /* requested, and not refused by the system */
 };
 
 void arena_free(struct arena *arena);
+
+/* Puts other pages of the machine's memory behind the same addresses, with the same contents: how
+ * fast memory is depends on which ones a process gets. false, with everything as it was, where the
+ * system has not enough. */
+bool arena_redraw(struct arena *arena);
 
 struct bench_tensor {
     const char *name;
@@ -58,7 +63,7 @@ const DLTensor *bench_case_tensor(const struct bench_case *bench, const char *na
 /* One call of the operator, with bench->options. */
 moetoken_status bench_case_call(const struct bench_case *bench);
 
-/* permute by expert ids: what comes of the ids alone, sorted_indices and rows_per_expert. */
+/* permute by expert ids: the routing alone, ids to sorted_indices and rows_per_expert. */
 bool bench_case_has_routing(const struct bench_case *bench);
 moetoken_status bench_case_route(const struct bench_case *bench);
 

@@ -4,7 +4,6 @@
 
 #include "bench_team.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -31,7 +30,7 @@ struct step {
     size_t fill_bytes; /* written behind the copy */
 };
 
-/* By value: what is written through `to` cannot change it, and the loops need not look. */
+/* Passed by value: stores through `to` cannot change it, so the loops need not reload it. */
 typedef void step_fn(struct step step, bool streaming);
 
 #if defined(__x86_64__)
@@ -95,19 +94,21 @@ static step_fn *choose_step(void)
     return (moetoken_isa_detected() & MOETOKEN_ISA_AVX2) != 0 ? step_avx2 : step_sse2;
 }
 
-static void fence(void)
+void ceiling_fence(void)
 {
     _mm_sfence();
 }
 
 #else
 
-/* memmove (in place, both are one buffer) and memset are what the C library holds to be fastest. */
+/* memmove (in place, both are one buffer) and memset are what the C library considers fastest. */
 static void step_libc(struct step step, bool streaming)
 {
     (void)streaming;
-    memmove(step.to, step.from, step.copy_bytes);
-    memset(step.to + step.copy_bytes, FILL_BEGIN & 0xff, step.fill_bytes);
+    if (step.copy_bytes != 0)
+        memmove(step.to, step.from, step.copy_bytes);
+    if (step.fill_bytes != 0)
+        memset(step.to + step.copy_bytes, FILL_BEGIN & 0xff, step.fill_bytes);
     for (int i = 0; i < 2; i++)
         for (size_t at = 0; at < step.read_bytes[i]; at += 16) {
             uint64_t value[2];
@@ -121,7 +122,7 @@ static step_fn *choose_step(void)
     return step_libc;
 }
 
-static void fence(void)
+void ceiling_fence(void)
 {
 }
 
@@ -178,14 +179,38 @@ static void run_steps(const void *context, int member, int members)
     for (size_t i = 0; i < each; i++)
         turn->run(make_step(turn->traffic, (size_t)member * each + i, (size_t)members * each),
                   turn->streaming);
-    fence();
+    ceiling_fence();
 }
 
-void ceiling_run(const struct traffic *traffic, int threads, enum ceiling_stores stores)
+/* Asked for once: it asks the CPU for its features, which takes microseconds on some machines. */
+static step_fn *chosen_step(void)
 {
     static step_fn *chosen;
     if (chosen == NULL)
         chosen = choose_step();
-    const struct turn turn = {traffic, chosen, stores == CEILING_STREAMING};
+    return chosen;
+}
+
+void ceiling_run(const struct traffic *traffic, int threads, enum ceiling_stores stores)
+{
+    const struct turn turn = {traffic, chosen_step(), stores == CEILING_STREAMING};
     team_run(threads, run_steps, &turn);
+}
+
+void ceiling_copy(const char *from, char *to, size_t bytes, bool streaming)
+{
+    bool aligned = ((uintptr_t)from | (uintptr_t)to) % LINE_BYTES == 0;
+    size_t lines = aligned ? bytes / LINE_BYTES * LINE_BYTES : 0;
+    if (lines != 0)
+        chosen_step()((struct step){.from = from, .to = to, .copy_bytes = lines}, streaming);
+    memmove(to + lines, from + lines, bytes - lines);
+}
+
+void ceiling_read(const char *from, size_t bytes)
+{
+    size_t before = -(uintptr_t)from % LINE_BYTES, lines = 0;
+    if (before < bytes)
+        lines = (bytes - before) / LINE_BYTES * LINE_BYTES;
+    if (lines != 0)
+        chosen_step()((struct step){.read = {from + before}, .read_bytes = {lines}}, false);
 }

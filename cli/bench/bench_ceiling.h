@@ -3,6 +3,7 @@
 #ifndef MOETOKEN_CLI_BENCH_CEILING_H
 #define MOETOKEN_CLI_BENCH_CEILING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The rows that a call reads and writes. */
@@ -21,7 +22,13 @@ enum ceiling_stores {
 
 size_t traffic_bytes(const struct traffic *traffic);
 
-/* Moves it once. What is written means nothing; in place, it is what was read. */
+/* Moves everything once. The bytes written mean nothing; in place they are those read. */
 void ceiling_run(const struct traffic *traffic, int threads, enum ceiling_stores stores);
+
+/* The same loops over one piece, of any size and alignment; whole lines are moved as in the
+ * ceiling. After streaming stores a thread issues the fence. */
+void ceiling_copy(const char *from, char *to, size_t bytes, bool streaming);
+void ceiling_read(const char *from, size_t bytes);
+void ceiling_fence(void);
 
 #endif

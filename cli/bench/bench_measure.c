@@ -5,15 +5,39 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench_row_copy.h"
 #include "bench_team.h"
 #include "terminal/progress.h"
 
-/* A single call may be shorter than the clock is fine: calls are counted together up to this. */
+/* A single call may be shorter than the clock's resolution: calls are timed together up to this. */
 #define SECONDS_PER_SAMPLE 200e-6
 #define CALLS_MOST         2000
 
-/* 0: the operator; then the ceiling with each kind of store; then the same on one thread. */
-#define CONTESTANTS (1 + 2 * CEILING_STORES_COUNT)
+/* The operator, and the plain loops with each kind of store, on all threads and on one. */
+#define CONTESTANTS_MOST (1 + 2 * 2 * CEILING_STORES_COUNT)
+
+enum contestant_kind {
+    THE_OPERATOR,
+    THE_CEILING,
+    THE_ROW_COPY
+};
+
+struct contestant {
+    enum contestant_kind kind;
+    enum ceiling_stores stores;
+    int threads;
+};
+
+/* What is measured, and its times. */
+struct race {
+    const struct bench_case *bench;
+    struct row_copy row_copy;
+    struct contestant contestants[CONTESTANTS_MOST];
+    int count;
+    int rounds, draws;
+};
+
+typedef double times[CONTESTANTS_MOST][ROUNDS_MOST];
 
 /* Below this, starting threads may cost a ceiling more than they gain it. */
 #define ONE_THREAD_BYTES ((size_t)8 << 20)
@@ -42,36 +66,46 @@ static void sweep_part(const void *context, int member, int members)
         sweep->memory[at]++;
 }
 
-static enum ceiling_stores stores_of(int contestant)
+static void add_loops(struct race *race, int threads)
 {
-    return (enum ceiling_stores)((contestant - 1) % CEILING_STORES_COUNT);
+    for (int stores = 0; stores < CEILING_STORES_COUNT; stores++) {
+        race->contestants[race->count++] =
+            (struct contestant){THE_CEILING, (enum ceiling_stores)stores, threads};
+        race->contestants[race->count++] =
+            (struct contestant){THE_ROW_COPY, (enum ceiling_stores)stores, threads};
+    }
 }
 
-static int threads_of(int contestant, int threads)
+static bool race_make(struct race *race, const struct bench_case *bench, int threads, int rounds)
 {
-    return contestant > CEILING_STORES_COUNT ? 1 : threads;
+    *race = (struct race){.bench = bench, .rounds = rounds};
+    race->contestants[race->count++] = (struct contestant){.kind = THE_OPERATOR};
+    add_loops(race, threads);
+    if (threads > 1 && traffic_bytes(&bench->traffic) < ONE_THREAD_BYTES)
+        add_loops(race, 1);
+    return row_copy_make(&race->row_copy, bench);
 }
 
-/* How many take part. */
-static int contestants(const struct bench_case *bench, int threads)
+static void run_once(const struct race *race, const struct contestant *contestant)
 {
-    bool one_thread = threads > 1 && traffic_bytes(&bench->traffic) < ONE_THREAD_BYTES;
-    return one_thread ? CONTESTANTS : 1 + CEILING_STORES_COUNT;
+    switch (contestant->kind) {
+    case THE_OPERATOR:
+        (void)bench_case_call(race->bench);
+        break;
+    case THE_CEILING:
+        ceiling_run(&race->bench->traffic, contestant->threads, contestant->stores);
+        break;
+    case THE_ROW_COPY:
+        row_copy_run(&race->row_copy, contestant->threads, contestant->stores);
+        break;
+    }
 }
 
-static void run_once(const struct bench_case *bench, int threads, int contestant)
-{
-    if (contestant == 0)
-        (void)bench_case_call(bench);
-    else
-        ceiling_run(&bench->traffic, threads_of(contestant, threads), stores_of(contestant));
-}
-
-static double time_calls(const struct bench_case *bench, int threads, int contestant, int calls)
+static double time_calls(const struct race *race, const struct contestant *contestant, int calls)
 {
     double began = seconds_now();
     for (int i = 0; i < calls; i++)
-        run_once(bench, threads, contestant);
+        run_once(race, contestant);
     return (seconds_now() - began) / calls;
 }
 
@@ -90,24 +124,51 @@ static struct spread spread_of(const double *values, int count)
         .median = sorted[count / 2], .least = sorted[0], .most = sorted[count - 1]};
 }
 
-static struct measure measure_of(double seconds[CONTESTANTS][ROUNDS_MOST], int count, int threads,
-                                 int rounds)
+/* The fastest contestant of a kind, by its median. */
+static int fastest(const struct race *race, times seconds, enum contestant_kind kind,
+                   struct spread *spread)
 {
-    struct measure measure = {.seconds = spread_of(seconds[0], rounds)};
-    double percent[ROUNDS_MOST];
-    int best = 1;
-    for (int c = 1; c < count; c++) {
-        struct spread ceiling = spread_of(seconds[c], rounds);
-        if (c == 1 || ceiling.median < measure.ceiling_seconds.median) {
-            measure.ceiling_seconds = ceiling;
-            best = c;
-        }
+    int best = -1;
+    for (int c = 0; c < race->count; c++) {
+        struct spread own = spread_of(seconds[c], race->rounds);
+        if (race->contestants[c].kind != kind || (best >= 0 && own.median >= spread->median))
+            continue;
+        best = c;
+        *spread = own;
     }
+    return best;
+}
+
+/* 100 * a contestant's time / the operator's, round by round. */
+static struct spread percent_of(times seconds, int contestant, int first, int rounds)
+{
+    double percent[ROUNDS_MOST];
     for (int r = 0; r < rounds; r++)
-        percent[r] = 100 * seconds[best][r] / seconds[0][r];
-    measure.ceiling_stores = stores_of(best);
-    measure.ceiling_threads = threads_of(best, threads);
-    measure.percent = spread_of(percent, rounds);
+        percent[r] = 100 * seconds[contestant][first + r] / seconds[0][first + r];
+    return spread_of(percent, rounds);
+}
+
+/* The first round of a draw. */
+static int first_round(const struct race *race, int draw)
+{
+    return race->rounds * draw / race->draws;
+}
+
+static struct measure measure_of(const struct race *race, times seconds)
+{
+    struct measure measure = {.seconds = spread_of(seconds[0], race->rounds)};
+    double medians[DRAWS];
+    int ceiling = fastest(race, seconds, THE_CEILING, &measure.ceiling_seconds);
+    int copy = fastest(race, seconds, THE_ROW_COPY, &measure.row_copy_seconds);
+    measure.ceiling_stores = race->contestants[ceiling].stores;
+    measure.ceiling_threads = race->contestants[ceiling].threads;
+    measure.percent = percent_of(seconds, ceiling, 0, race->rounds);
+    measure.row_copy_percent = percent_of(seconds, copy, 0, race->rounds);
+    for (int d = 0; d < race->draws; d++) {
+        int first = first_round(race, d), end = first_round(race, d + 1);
+        medians[d] = percent_of(seconds, ceiling, first, end - first).median;
+    }
+    measure.draws = spread_of(medians, race->draws);
     return measure;
 }
 
@@ -118,33 +179,33 @@ static int calls_for(double seconds)
     return 1 + (int)(SECONDS_PER_SAMPLE / seconds);
 }
 
-static void measure_warm(const struct bench_case *bench, int rounds, struct measures *measures)
+static void calibrate(const struct race *race, int calls[CONTESTANTS_MOST])
 {
-    double seconds[CONTESTANTS][ROUNDS_MOST];
-    int calls[CONTESTANTS], count = contestants(bench, measures->threads);
-    for (int c = 0; c < count; c++) {
-        time_calls(bench, measures->threads, c, 1);
-        calls[c] = calls_for(time_calls(bench, measures->threads, c, 1));
+    for (int c = 0; c < race->count; c++) {
+        time_calls(race, &race->contestants[c], 1);
+        calls[c] = calls_for(time_calls(race, &race->contestants[c], 1));
     }
-    for (int r = 0; r < rounds; r++)
-        for (int c = 0; c < count; c++) {
-            run_once(bench, measures->threads, c); /* its caches, not those of the one before */
-            seconds[c][r] = time_calls(bench, measures->threads, c, calls[c]);
-        }
-    measures->warm = measure_of(seconds, count, measures->threads, rounds);
 }
 
-static void measure_cold(const struct bench_case *bench, const struct sweep *sweep, int rounds,
-                         struct measures *measures)
+static void measure_warm(const struct race *race, int first, int end,
+                         const int calls[CONTESTANTS_MOST], times seconds)
 {
-    double seconds[CONTESTANTS][ROUNDS_MOST];
-    int count = contestants(bench, measures->threads);
-    for (int r = 0; r < rounds; r++)
-        for (int c = 0; c < count; c++) {
-            team_run(moetoken_threads_chosen(0), sweep_part, sweep);
-            seconds[c][r] = time_calls(bench, measures->threads, c, 1);
+    for (int r = first; r < end; r++)
+        for (int c = 0; c < race->count; c++) {
+            const struct contestant *contestant = &race->contestants[c];
+            run_once(race, contestant); /* its caches, not those of the one before */
+            seconds[c][r] = time_calls(race, contestant, calls[c]);
         }
-    measures->cold = measure_of(seconds, count, measures->threads, rounds);
+}
+
+static void measure_cold(const struct race *race, int first, int end, const struct sweep *sweep,
+                         times seconds)
+{
+    for (int r = first; r < end; r++)
+        for (int c = 0; c < race->count; c++) {
+            team_run(moetoken_threads_chosen(0), sweep_part, sweep);
+            seconds[c][r] = time_calls(race, &race->contestants[c], 1);
+        }
 }
 
 static double time_routing(const struct bench_case *bench, int calls)
@@ -167,19 +228,40 @@ static void measure_routing(const struct bench_case *bench, int rounds, struct m
     measures->routing = spread_of(seconds, rounds);
 }
 
-void measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,
-                  struct measures *measures)
+/* All rounds, draw by draw. Far beyond the caches, the end of a call leaves nothing there that the
+ * next one starts with: cold is then as warm. */
+static void run_race(struct race *race, struct arena *arena, const struct sweep *sweep,
+                     struct measures *measures)
 {
-    size_t bytes = traffic_bytes(&bench->traffic);
-    int threads = moetoken_threads_chosen(bench->options.threads);
-    measures->threads = bytes < MOETOKEN_SERIAL_BYTES ? 1 : threads;
-    measure_routing(bench, rounds, measures);
-    /* Far beyond the caches, the end of a call leaves nothing that the next one begins with. */
-    if (bytes > 4 * sweep->size) {
-        measure_cold(bench, &(struct sweep){0}, rounds, measures);
-        measures->warm = measures->cold;
-        return;
+    static times warm, cold;
+    bool far = traffic_bytes(&race->bench->traffic) > 4 * sweep->size;
+    int calls[CONTESTANTS_MOST];
+    race->draws = DRAWS;
+    measures->draws = 1;
+    if (!far)
+        calibrate(race, calls);
+    for (int d = 0; d < DRAWS; d++) {
+        int first = first_round(race, d), end = first_round(race, d + 1);
+        if (d > 0 && arena_redraw(arena))
+            measures->draws++;
+        if (!far)
+            measure_warm(race, first, end, calls, warm);
+        measure_cold(race, first, end, far ? &(struct sweep){0} : sweep, cold);
     }
-    measure_warm(bench, rounds, measures);
-    measure_cold(bench, sweep, rounds, measures);
+    measures->cold = measure_of(race, cold);
+    measures->warm = far ? measures->cold : measure_of(race, warm);
+}
+
+bool measure_case(const struct bench_case *bench, struct arena *arena, const struct sweep *sweep,
+                  int rounds, struct measures *measures)
+{
+    struct race race;
+    int threads = moetoken_threads_chosen(bench->options.threads);
+    measures->threads = traffic_bytes(&bench->traffic) < MOETOKEN_SERIAL_BYTES ? 1 : threads;
+    measure_routing(bench, rounds, measures);
+    bool made = race_make(&race, bench, measures->threads, rounds);
+    if (made)
+        run_race(&race, arena, sweep, measures);
+    row_copy_free(&race.row_copy);
+    return made;
 }

@@ -14,14 +14,21 @@ struct spread {
 /* Times of calls, in seconds. percent: 100 * ceiling / operator of the same round. */
 struct measure {
     struct spread seconds, ceiling_seconds, percent;
+    struct spread draws; /* the median percent of each draw of memory */
+    struct spread row_copy_seconds, row_copy_percent;
     enum ceiling_stores ceiling_stores; /* of the fastest loop */
     int ceiling_threads;
 };
+
+/* From here on a percent is more than noise: the plain loop is not the ceiling that it should be.
+ */
+#define PERCENT_BEATEN 110
 
 struct measures {
     struct measure warm;   /* call after call */
     struct measure cold;   /* after other memory has gone through the caches */
     int threads;           /* that the operator and its ceiling were allowed */
+    int draws;             /* of memory, see arena_redraw */
     struct spread routing; /* permute by expert ids: seconds of the routing alone, warm */
 };
 
@@ -34,8 +41,10 @@ struct sweep {
 bool sweep_make(struct sweep *sweep);
 void sweep_free(struct sweep *sweep);
 
-/* The operator has taken the case once (bench_first_call). */
-void measure_case(const struct bench_case *bench, const struct sweep *sweep, int rounds,
-                  struct measures *measures);
+/* The operator has taken the case, which lies in the arena, once (bench_first_call). Of the rounds
+ * each has its turn in one of DRAWS draws of memory. false: no memory. */
+#define DRAWS 3
+bool measure_case(const struct bench_case *bench, struct arena *arena, const struct sweep *sweep,
+                  int rounds, struct measures *measures);
 
 #endif

@@ -1,5 +1,5 @@
-/* bench_memory.h - what the system says about memory, for bench: how much a case may take, and what
- * a call took beyond its tensors. */
+/* bench_memory.h - what the system says about memory, for bench: how much a case may use, and how
+ * much a call used beyond its tensors. */
 #ifndef MOETOKEN_CLI_BENCH_MEMORY_H
 #define MOETOKEN_CLI_BENCH_MEMORY_H
 

@@ -8,7 +8,7 @@
 /* Percents whose geometric mean is wanted. */
 struct percent_group {
     int count;
-    double log_sum, least;
+    double log_sum, row_copy_log_sum, least;
     char least_name[64];
 };
 
@@ -20,7 +20,7 @@ struct bench_report {
     struct measure one_thread;            /* scaling: what more threads are compared with */
 };
 
-/* All that is known of a case when it is reported. */
+/* Everything known about a case when it is reported. */
 struct bench_result {
     const struct bench_case *bench;
     const char *name;

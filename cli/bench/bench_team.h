@@ -1,6 +1,5 @@
-/* bench_team.h - threads for the ceiling, which sleep between its turns: the threads of an OpenMP
- * runtime would look for work for milliseconds, on the cores of the operator that is measured
- * next. */
+/* bench_team.h - threads for the ceiling that sleep between its turns. Those of an OpenMP runtime
+ * would spin for milliseconds, on the cores of the operator that is measured next. */
 #ifndef MOETOKEN_CLI_BENCH_TEAM_H
 #define MOETOKEN_CLI_BENCH_TEAM_H
 

@@ -2,8 +2,8 @@
  * unpermute_grad's outputs against the tool's own oracle, which shares no code with the library.
  *
  * A case with fresh inputs -> verification_begin (what must come out) -> one call of the operator
- * -> verification_compare. What must come out is told before the call, for in place it destroys an
- * input. */
+ * -> verification_compare. The expected values are computed before the call, because in place it
+ * destroys an input. */
 #ifndef MOETOKEN_CLI_BENCH_VERIFY_H
 #define MOETOKEN_CLI_BENCH_VERIFY_H
 
@@ -44,7 +44,7 @@ bool verification_compare(struct verification *verification, const struct bench_
 void verification_describe(const struct output_report *report, char *text, size_t size);
 void verification_free(struct verification *verification);
 
-/* What a case's first call tells besides its outputs. */
+/* What a case's first call shows besides its outputs. */
 struct first_call {
     int64_t rows, elements; /* verified */
     double worst_ulp;

@@ -250,8 +250,9 @@ bool case_restore_shape(const struct case_files *files, const char *given, int64
 
 /* ---- sizes and places ------------------------------------------------------------------------ */
 
-#define FREE_WORK     (INT64_C(1) << 28) /* bytes that any case may ask for */
-#define WORK_PER_BYTE 8192 /* a token of one int32 index may get a row of 7168 float32 numbers */
+#define FREE_WORK (INT64_C(1) << 28) /* bytes that any case may ask for */
+#define WORK_PER_BYTE                                                                              \
+    8192 /* a token of a single int32 index may ask for a row of 7168 float32 numbers */
 
 bool case_justifies(const struct case_files *files, int64_t input_bytes, double bytes)
 {

@@ -39,9 +39,9 @@ bool case_integer(const struct case_files *files, const char *key, int64_t given
 bool case_restore_shape(const struct case_files *files, const char *given, int64_t shape[2],
                         bool *present);
 
-/* Whether the data, files and tensors read from them, justify so many bytes of memory and output.
- * Sizes without data behind them, beside a size of 0 or in an attribute, are a few bytes that could
- * ask for any amount of work. false after printing a line. */
+/* Whether the files and the tensors read from them justify that much memory and output. Sizes
+ * without data behind them, next to a size of 0 or in an attribute, are a few bytes that could
+ * demand any amount of work. false after printing a line. */
 bool case_justifies(const struct case_files *files, int64_t input_bytes, double bytes);
 /* Whether `path` is one of the files, by whatever name. */
 bool case_files_hold(const struct case_files *files, const char *path);

@@ -56,7 +56,7 @@ double share_before_division(const struct generated_case *plan, int64_t token, i
     return 1.0 / race_time(plan, random_key(plan->settings.seed, STREAM_RACES), token, expert);
 }
 
-/* Sets the `wanted` fastest experts of a token. The map row itself says who is in already. */
+/* Sets the `wanted` fastest experts of a token. The map's row records which are in already. */
 static void set_fastest(const struct generated_case *plan, uint64_t key, int64_t token,
                         int64_t wanted)
 {

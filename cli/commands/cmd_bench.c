@@ -140,7 +140,11 @@ static bool measure_and_report(struct bench_run *run, struct bench_case *bench, 
         report_error(error);
         return false;
     }
-    measure_case(bench, &run->sweep, (int)run->settings->rounds, &result.measures);
+    if (!measure_case(bench, &run->arena, &run->sweep, (int)run->settings->rounds,
+                      &result.measures)) {
+        report_error("no memory to measure in");
+        return false;
+    }
     bench_report_case(&run->report, &result);
     return true;
 }
@@ -415,6 +419,11 @@ const struct command command_bench = {
         "faster) and no arithmetic, through the caches or past them, whichever is faster. Both\n"
         "run in turn. Printed are medians, and the percent of the ceiling with its least and\n"
         "largest round; once with the caches warm and once with them emptied before each call.\n"
+        "The last column is the percent of a row copy: the same rows in the operator's own order,\n"
+        "without arithmetic. Where it is near 100 and the other is not, the order of the rows is\n"
+        "what costs. [draws]: how fast memory is depends on which pages a process gets, so the\n"
+        "buffers are put into other pages twice; the least and the largest median of the three.\n"
+        "\n"
         "At the end stand the geometric mean and the least of the percent (cold caches) over the\n"
         "cases of 4096 tokens, for each type, with and without probs, and mode, and the mean of\n"
         "all. For the set there is also one model with growing numbers of threads: how much\n"

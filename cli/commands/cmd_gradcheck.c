@@ -123,7 +123,7 @@ static int check_case(struct gradcheck_run *run, const char *const *paths, int c
     return status;
 }
 
-/* Without a shape on the command line: one that all elements of can be looked at. */
+/* Without a shape on the command line: one small enough to check every element. */
 static void default_shape(struct case_options *shape)
 {
     if (shape->model != NULL)

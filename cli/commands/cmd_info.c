@@ -88,7 +88,7 @@ static void print_huge_pages(void)
     printf("\n");
 }
 
-/* What else than the processors may decide about the number of threads. */
+/* What may decide the number of threads besides the processors. */
 static const char *thread_variables(void)
 {
     if (getenv("OMP_THREAD_LIMIT") != NULL)

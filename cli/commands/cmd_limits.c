@@ -33,7 +33,7 @@ static bool find_tensors(struct limits_case *limits_case)
            case_tensor(files, "probs", false, &args->probs);
 }
 
-/* Padded with probs, C > T is a case that every product refuses, and no mistake of the file's. */
+/* Padded with probs, C > T is a case that every product refuses, not a mistake in the file. */
 static bool capacity_is_above_tokens(const moetoken_unpermute_grad_args *args)
 {
     int64_t experts = tensor_dimension(args->probs, 1);
@@ -72,7 +72,7 @@ static moetoken_status check_stretched(const moetoken_unpermute_grad_args *args,
     return moetoken_unpermute_grad_check(&stretched, options);
 }
 
-/* Dropless, the interface takes token ids of any value, so that they do not count here. */
+/* Dropless, the interface takes token ids of any value, so they are not checked here. */
 static int check_case(struct limits_case *limits_case)
 {
     moetoken_unpermute_grad_args *args = &limits_case->args;

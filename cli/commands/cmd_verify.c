@@ -176,8 +176,12 @@ static int run(int argc, char **argv)
     int status = parse_options(&command_verify, argc, argv, &settings, paths, &count);
     if (status != PARSED_RUN)
         return status;
+    if (settings.standards != NULL && strcmp(settings.standards, "list") == 0) {
+        standards_print();
+        return EXIT_DONE;
+    }
     bool folder = count == 1 && is_folder(paths[0]);
-    if (count == 1 && !folder)
+    if (count < 2 && !folder)
         return usage_error(&command_verify, "an argument is missing");
     if (folder && settings.standards == NULL)
         settings.standards = DUMP_STANDARD;
@@ -207,9 +211,9 @@ static const struct option_spec options[] = {
      .kind = OPTION_TEXT,
      .value = "NAME,...",
      .offset = offsetof(struct verify_settings, standards),
-     .help =
-         "judge by these standards (see compare) instead of the exact\nresult; golden and third "
-         "party are computed here"},
+     .help = "judge by these standards (list: what there is) instead of the\nexact result; golden "
+             "and third "
+             "party are computed here"},
     {.name = "drop-and-pad",
      .kind = OPTION_SWITCH,
      .value = "true|false",
@@ -295,7 +299,7 @@ const struct command command_verify = {
         "judged by --standard (default " DUMP_STANDARD ").",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
-    .operands_least = 1,
+    .operands_least = 0,
     .operands_most = CASE_FILES_MOST,
     .run = run,
 };

@@ -107,7 +107,8 @@ static bool check_work(const struct operator_job *job)
     return case_justifies(&job->files, job->input_bytes, bytes);
 }
 
-/* The library's checks, with outputs that have no memory yet, and whether the input is worth it. */
+/* The library's checks, with outputs that have no memory yet, and whether the input justifies the
+ * work. */
 static bool check_plan(struct operator_job *job, const struct operator_calls *calls, void *args)
 {
     DLTensor planned[OUTPUTS_MOST];

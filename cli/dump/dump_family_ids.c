@@ -33,6 +33,7 @@ static const DLTensor *as_ids(struct recomputation *r, const DLTensor *ids)
 struct spread {
     const DLTensor *tokens, *ids;
     int64_t experts, begin, end, capacity;
+    const DLTensor *rows; /* with a capacity: the rows, whose number it decides */
 };
 
 static void judge_spread(struct recomputation *r, const struct spread *s, const char *name,
@@ -48,8 +49,10 @@ static void judge_spread(struct recomputation *r, const struct spread *s, const 
         case_number(r, "expert_begin", s->begin);
         case_number(r, "expert_end", s->end);
     }
-    if (s->capacity > 0)
+    if (s->capacity > 0) {
         case_number(r, "capacity", s->capacity);
+        r->rows = s->rows;
+    }
     case_judge(r, OPERATOR_PERMUTE, name, actual, which);
 }
 
@@ -260,12 +263,12 @@ static void judge_counts(struct recomputation *r, const struct spread *s)
 }
 
 /* expanded_x, of three dimensions with a capacity. */
-static void judge_expanded(struct recomputation *r, const struct spread *s)
+static const DLTensor *expanded_rows(struct recomputation *r)
 {
     const DLTensor *x = tensor_of(&r->results[0]);
     if (x != NULL && x->ndim == 3)
         x = reshaped(r, x, size_of(x, 0) * size_of(x, 1), size_of(x, 2));
-    judge_spread(r, s, "permuted_tokens", x, "output.0");
+    return x;
 }
 
 static void init_routing_v2(struct recomputation *r)
@@ -288,7 +291,8 @@ static void init_routing_v2(struct recomputation *r)
     }
     if (padded)
         s.capacity = number_of(&r->arguments[INIT_CAPACITY], 0);
-    judge_expanded(r, &s);
+    s.rows = expanded_rows(r);
+    judge_spread(r, &s, "permuted_tokens", s.rows, "output.0");
     if (number_of(&r->arguments[INIT_INDEX_TYPE], 0) == 0)
         judge_spread(r, &s, "sorted_indices", tensor_of(&r->results[1]), "output.1");
     else if (s.end == 0)
@@ -318,16 +322,53 @@ static void finalize_routing(struct recomputation *r)
     }
     int64_t hidden = size_of(rows, rows->ndim - 1);
     c.rows = reshaped(r, rows, hidden > 0 ? elements_of(rows) / hidden : 0, hidden);
-    if (c.residual == NULL) {
-        c.residual = c.residual2;
-        c.residual2 = NULL;
-    }
     if (c.bias != NULL)
         c.ids = as_ids(r, ids);
     if (mode < 2)
         c.sorted =
             tokens_first(r, c.sorted, tokens_of(&c, c.weights == NULL ? 1 : size_of(c.weights, 1)));
     judge_combine(r, &c, tensor_of(&r->results[0]));
+}
+
+/* ---- re_routing ------------------------------------------------------------------------------ */
+
+/* Tokens come from the ranks one after another, of each by expert, as many as counts [ranks, E]
+ * say: the expert of each, [A,1]. */
+static const DLTensor *experts_of_ranks(struct recomputation *r, const DLTensor *counts,
+                                        int64_t tokens)
+{
+    int64_t *ids, done = 0, experts = size_of(counts, 1);
+    const DLTensor *made = new_integers(r, tokens, &ids);
+    for (int64_t i = 0; made != NULL && i < elements_of(counts); i++) {
+        int64_t count = whole_number_at(counts, i);
+        if (count < 0 || count > tokens - done)
+            return NULL;
+        for (int64_t end = done + count; done < end; done++)
+            ids[done] = i % experts;
+    }
+    return done == tokens ? reshaped(r, made, tokens, 1) : NULL;
+}
+
+static void re_routing(struct recomputation *r)
+{
+    const DLTensor *tokens = tensor_of(&r->arguments[0]), *counts = tensor_of(&r->arguments[1]);
+    const DLTensor *totals = tensor_of(&r->results[3]);
+    bool good = tokens != NULL && is_whole(counts) && counts->ndim == 2;
+    const DLTensor *ids = good ? experts_of_ranks(r, counts, size_of(tokens, 0)) : NULL;
+    if (ids == NULL) {
+        not_checked(r, "", "", "expert_token_num_per_rank does not tell the expert of each token");
+        return;
+    }
+    struct spread s = {.tokens = tokens, .ids = ids, .experts = size_of(counts, 1)};
+    judge_spread(r, &s, "permuted_tokens", tensor_of(&r->results[0]), "output.0");
+    judge_spread(r, &s, number_of(&r->arguments[4], 0) == 0 ? "source_slots" : "sorted_indices",
+                 tensor_of(&r->results[2]), "output.2");
+    if (totals != NULL)
+        judge_integers_directly(r, "rows_per_expert", totals,
+                                slots_of_experts(r, &s, number_of(&r->arguments[3], 1) == 0),
+                                "output.3");
+    if (tensor_of(&r->arguments[2]) != NULL)
+        not_checked(r, "permute_per_token_scales", "output.1", "scales are not recomputed");
 }
 
 /* ---- the functions --------------------------------------------------------------------------- */
@@ -352,6 +393,11 @@ const struct family_function family_by_ids[] = {
      {"expanded_permuted_rows", "skip1", "skip2", "bias", "scales", "expanded_src_to_dst_row",
       "export_for_source_row", "drop_pad_mode", "k"},
      finalize_routing,
+     NULL},
+    {"npu_moe_re_routing",
+     {"tokens", "expert_token_num_per_rank", "per_token_scales", "expert_token_num_type",
+      "idx_type"},
+     re_routing,
      NULL},
 };
 const int family_by_ids_count = sizeof family_by_ids / sizeof family_by_ids[0];

@@ -226,12 +226,15 @@ void case_judge(struct recomputation *r, enum operator_kind kind, const char *na
     struct tensor_file *output = r->made_well ? tensor_gather_begin(r->call->name, r->error) : NULL;
     bool good = output != NULL && actual != NULL &&
                 tensor_gather_add(output, name, actual, r->error) &&
+                (r->rows == NULL || r->rows == actual ||
+                 tensor_gather_add(output, "permuted_tokens", r->rows, r->error)) &&
                 judge_case(r, kind, name, output, which);
     if (!good)
         not_checked(r, name, which, r->error[0] != '\0' ? r->error : "no memory");
     tensor_file_close(output);
     tensor_file_close(r->inputs);
     r->inputs = NULL;
+    r->rows = NULL;
     r->error[0] = '\0';
 }
 

@@ -21,6 +21,7 @@ struct recomputation {
     struct dump_value argument_gradients[ARGUMENTS_MOST];
     struct tensor_file *inputs; /* of the case that is being made */
     bool made_well;
+    const DLTensor *rows; /* permuted_tokens, where another output depends on how many they are */
     void *scratch[SCRATCH_MOST];
     int scratch_count;
     char error[TENSOR_FILE_ERROR_SIZE];

@@ -183,7 +183,8 @@ void temporary_file_remove_pending(void)
     }
 }
 
-/* The handler is the default again by now, so that the process ends as if it had had none. */
+/* By now the default action is back in place, so the process ends as if there had been no handler.
+ */
 static void remove_and_end(int number)
 {
     temporary_file_remove_pending();

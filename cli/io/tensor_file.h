@@ -24,7 +24,7 @@
 /* A tensor of a file. Its data may have any alignment (safetensors does not promise one).
  *
  * A file may hold more than a caller needs, so a tensor of a type or rank that this tool does not
- * know, or whose data are broken, spoils nothing until somebody wants it: it is listed with
+ * know, or whose data are broken, does no harm until somebody asks for it: it is listed with
  * `problem` set, a whole error line, and a tensor without data whose dtype is {0, 0, 0}, which
  * every operator refuses. */
 struct named_tensor {

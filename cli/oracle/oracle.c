@@ -257,7 +257,7 @@ static void check_source_slot(struct job *job, int64_t row)
     check_integer(job, row, job->slots->slot_of_row[row]);
 }
 
-/* Counted one expert at a time: slow, and nothing that could be wrong. */
+/* Counted one expert at a time: slow, and too simple to be wrong. */
 static void check_rows_of_expert(struct job *job, int64_t place)
 {
     const struct oracle_case *oracle = job->oracle;

@@ -6,7 +6,7 @@
 
 #include "model/output_file.h"
 
-static const char magic[16] = "train_moe ckpt1";
+static const char magic[16] = "train_moe ckpt2";
 
 struct header {
     char magic[16];

@@ -17,12 +17,17 @@ struct check {
     const char *name;
     int64_t experts, topk;
     double capacity_factor;
+    int64_t router;
 };
 
 static const struct check checks[] = {
-    {"dropless, 3 of 5", 5, 3, 0},       {"dropless, 1 of 3", 3, 1, 0},
-    {"dropless, 2 of 21", 21, 2, 0},     {"capacity 0.6, 2 of 4", 4, 2, 0.6},
-    {"capacity 1.5, 1 of 3", 3, 1, 1.5},
+    {"dropless, 3 of 5", 5, 3, 0, ROUTER_MIXTRAL},
+    {"dropless, 1 of 3", 3, 1, 0, ROUTER_MIXTRAL},
+    {"dropless, 2 of 21", 21, 2, 0, ROUTER_MIXTRAL},
+    {"capacity 0.6, 2 of 4", 4, 2, 0.6, ROUTER_MIXTRAL},
+    {"capacity 1.5, 1 of 3", 3, 1, 1.5, ROUTER_MIXTRAL},
+    {"deepseek-v3, 3 of 6", 6, 3, 0, ROUTER_DEEPSEEK},
+    {"deepseek-v3, 1 of 4, capacity 0.9", 4, 1, 0.9, ROUTER_DEEPSEEK},
 };
 
 static struct config tiny_config(const struct check *check, int64_t seed)
@@ -37,6 +42,7 @@ static struct config tiny_config(const struct check *check, int64_t seed)
     config.experts = check->experts;
     config.topk = check->topk;
     config.capacity_factor = check->capacity_factor;
+    config.router = check->router;
     config.aux_weight = 0.3;
     config.seed = seed;
     return config;
@@ -55,27 +61,40 @@ static void spread_weights(struct model *model)
     for (int64_t i = 0; i < model->parameters_count; i++)
         model->parameters[i] *=
             1 + (double)(random_bits(77, (uint64_t)i) % 1000) / 1000; /* 1 to 2 */
+    for (int layer = 0; layer < model->config.layers; layer++)
+        for (int64_t e = 0; model->weights.blocks[layer].moe.bias && e < model->config.experts; e++)
+            model->weights.blocks[layer].moe.bias[e] =
+                (double)(random_bits(78, (uint64_t)(layer * MAX_EXPERTS + e)) % 1000) / 4000;
 }
 
 struct batch {
     uint8_t bytes[64], targets[64];
     int64_t sequences;
-    uint8_t *maps; /* the choice of experts, all layers */
-    int64_t map_bytes;
+    uint64_t *choices; /* the experts of each token, as bits, in all layers */
 };
 
-static void copy_maps(const struct model *model, uint8_t *maps, int64_t bytes)
+static uint64_t choice(const struct moe *moe, int64_t token)
 {
-    for (int layer = 0; layer < model->config.layers; layer++)
-        memcpy(maps + layer * bytes, model->blocks[layer].moe.map, (size_t)bytes);
+    uint64_t experts = 0;
+    for (int64_t k = 0; k < moe->config.topk; k++)
+        experts |= UINT64_C(1) << moe->expert_ids[token * moe->config.topk + k];
+    return experts;
 }
 
-static bool same_maps(const struct model *model, const struct batch *batch)
+static void copy_choices(const struct model *model, uint64_t *choices)
 {
     for (int layer = 0; layer < model->config.layers; layer++)
-        if (memcmp(batch->maps + layer * batch->map_bytes, model->blocks[layer].moe.map,
-                   (size_t)batch->map_bytes) != 0)
-            return false;
+        for (int64_t t = 0; t < model->blocks[layer].moe.tokens; t++)
+            *choices++ = choice(&model->blocks[layer].moe, t);
+}
+
+static bool same_choices(const struct model *model, const struct batch *batch)
+{
+    const uint64_t *choices = batch->choices;
+    for (int layer = 0; layer < model->config.layers; layer++)
+        for (int64_t t = 0; t < model->blocks[layer].moe.tokens; t++)
+            if (*choices++ != choice(&model->blocks[layer].moe, t))
+                return false;
     return true;
 }
 
@@ -96,7 +115,7 @@ static bool difference(struct model *model, const struct batch *batch, real *par
     for (int i = 0; i < 4 && same; i++) {
         *parameter = kept + (real)(places[i] * h);
         sum += factors[i] * objective(model, batch);
-        same = same_maps(model, batch);
+        same = same_choices(model, batch);
     }
     *parameter = kept;
     *result = sum / (12 * h);
@@ -141,16 +160,16 @@ static double worst_error(struct model *model, const struct batch *batch, const 
 /* That the cases which are easily got wrong are there. */
 static void print_routing(const struct model *model)
 {
-    int64_t dropped = 0, filled = 0, idle = 0;
+    int64_t dropped = 0, empty = 0, idle = 0;
     for (int layer = 0; layer < model->config.layers; layer++) {
         const struct moe *moe = &model->blocks[layer].moe;
         dropped += moe->dropped;
-        filled += moe->slots - (moe->tokens * model->config.topk - moe->dropped);
+        empty += moe->rows - (moe->slots - moe->dropped);
         for (int64_t e = 0; e < model->config.experts; e++)
             idle += moe->load[e] == 0;
     }
-    printf(" %2lld choices dropped, %2lld rows filled up, %2lld experts idle;", (long long)dropped,
-           (long long)filled, (long long)idle);
+    printf(" %2lld choices dropped, %2lld rows empty, %2lld experts idle;", (long long)dropped,
+           (long long)empty, (long long)idle);
 }
 
 static bool run_check(const struct check *check, int64_t seed)
@@ -164,18 +183,17 @@ static bool run_check(const struct check *check, int64_t seed)
     spread_weights(model);
     draw_bytes(batch.bytes, tokens, (uint64_t)seed + 1);
     draw_bytes(batch.targets, tokens, (uint64_t)seed + 2);
-    batch.map_bytes = tokens * config.experts;
-    batch.maps = allocate(config.layers * batch.map_bytes, 1);
+    batch.choices = allocate(config.layers * tokens, sizeof *batch.choices);
 
     objective(model, &batch);
-    copy_maps(model, batch.maps, batch.map_bytes);
-    printf("%-21s", check->name);
+    copy_choices(model, batch.choices);
+    printf("%-34s", check->name);
     print_routing(model);
     model_backward(model, batch.bytes);
     double worst = worst_error(model, &batch, &where);
     printf(" %lld parameters, worst relative error %.2e (%s)\n", (long long)model->parameters_count,
            worst, where);
-    free(batch.maps);
+    free(batch.choices);
     model_destroy(model);
     return worst < TOLERANCE;
 }

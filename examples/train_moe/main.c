@@ -25,6 +25,8 @@ static int use_threads(int64_t threads)
 #endif
 }
 
+static const char *const router_names[] = {"mixtral's", "deepseek-v3's", "a frozen random"};
+
 static void print_heading(const struct trainer *trainer, const struct options *options, int threads)
 {
     const struct config *config = &trainer->config;
@@ -35,7 +37,7 @@ static void print_heading(const struct trainer *trainer, const struct options *o
     printf("model: %lld parameters, %lld active for a token; %lld of %lld experts, %s router\n",
            (long long)trainer->model->parameters_count,
            (long long)model_active_parameters(trainer->model), (long long)config->topk,
-           (long long)config->experts, config->frozen_router ? "frozen random" : "learned");
+           (long long)config->experts, router_names[config->router]);
     printf("operators: %s rows, %s kernels, %d threads\n",
            config->bfloat16 ? "bfloat16" : "float32",
            moetoken_isa_name(moetoken_isa_chosen(options->isa_mask)), threads);

@@ -102,6 +102,8 @@ static double span(const struct run *run, value_of *value, int i, double so_far,
 
 static void draw_legend(const struct panel *panel, const struct run *run, int line)
 {
+    static const char *const names[] = {"mixtral's router", "deepseek-v3's router",
+                                        "frozen random router"};
     const struct config *config = &run->config;
     double y = panel->top + 16 + 18 * line, x = WIDTH - RIGHT - 330;
     char routing[32] = "";
@@ -114,8 +116,7 @@ static void draw_legend(const struct panel *panel, const struct run *run, int li
         fprintf(panel->stream, "dense");
     else
         fprintf(panel->stream, "%lld of %lld experts, %s%s", (long long)config->topk,
-                (long long)config->experts,
-                config->frozen_router ? "frozen random router" : "learned router", routing);
+                (long long)config->experts, names[config->router], routing);
     fprintf(panel->stream, ": %.3f</text>\n", run->history[run->count - 1].validation_loss);
 }
 

@@ -69,7 +69,7 @@ below() {
 
 # The bytes' own frequencies would give 3.28 nats: the bound needs more than those.
 test_learns() {
-    for options in "--dtype float32" "--dtype bfloat16" "--capacity-factor 1.0"; do
+    for options in "--dtype float32" "--dtype bfloat16" "--router deepseek-v3" "--capacity-factor 1.0"; do
         # shellcheck disable=SC2086
         train "$work/log" --steps 70 --warmup 10 --learning-rate 0.01 --evaluate-every 1 \
             --stop-at 1 $options
@@ -85,7 +85,8 @@ test_learns() {
 }
 
 test_resumes() {
-    for options in "--dtype float32" "--dtype bfloat16 --capacity-factor 1.25 --schedule constant"; do
+    for options in "--dtype float32" "--router deepseek-v3" \
+        "--dtype bfloat16 --capacity-factor 1.25 --schedule constant"; do
         rm -f "$work/run"
         # shellcheck disable=SC2086
         train "$work/whole" --steps 12 --warmup 3 --evaluate-every 4 $options
@@ -105,7 +106,7 @@ test_resumes() {
 
 # Large enough for the operators and the products to start threads.
 test_same_bits() {
-    for options in "--dtype float32" "--dtype bfloat16" "--dtype bfloat16 --capacity-factor 1"; do
+    for options in "--dtype float32" "--router deepseek-v3" "--dtype bfloat16 --capacity-factor 1"; do
         options="$options --width 64 --batch 16 --steps 2 --evaluate-every 2"
         # shellcheck disable=SC2086
         train "$work/base" --threads 1 $options
@@ -164,6 +165,7 @@ test_errors() {
     refused 2 "--layers is 0; expected a whole number from 1 to 8" --layers 0
     refused 2 "--steps is many" --steps many
     refused 2 "--dtype is float16; expected float32 or bfloat16" --dtype float16
+    refused 2 "--router is learned; expected mixtral, deepseek-v3 or frozen-random" --router learned
     refused 2 "unknown option --deep" --deep 3
     refused 2 "--steps lacks its value" --steps
     refused 2 "cannot open the checkpoint $work/none" --resume "$work/none"
@@ -180,6 +182,16 @@ test_errors() {
     refused 1 "is damaged" --resume "$work/damaged" "$here/model/moe.c" "$here/model/model.c" "$here/model/layers.c"
     refused 2 "is not a checkpoint" --resume "$here/model/moe.c"
     [ ! -e "$work/case" ] || fail "a refused run wrote a case"
+}
+
+# A bias that pulls hard keeps the load more even than none.
+test_balances() {
+    for rate in 0 0.02; do
+        train "$work/log" --router deepseek-v3 --bias-rate $rate --steps 60 --evaluate-every 60
+        awk '/^ *60 / { print $5 }' "$work/log" >"$work/entropy$rate"
+    done
+    awk 'NR == 1 { without = $1 } NR == 2 { exit !($1 > without) }' "$work/entropy0" "$work/entropy0.02" ||
+        fail "load entropy $(cat "$work/entropy0") without a bias, $(cat "$work/entropy0.02") with one"
 }
 
 test_plots() {
@@ -199,6 +211,7 @@ resumes) test_resumes ;;
 same_bits) test_same_bits ;;
 dumps) test_dumps ;;
 errors) test_errors ;;
+balances) test_balances ;;
 plots) test_plots ;;
-*) fail "usage: test_train_moe.sh learns|resumes|same_bits|dumps|errors|plots" ;;
+*) fail "usage: test_train_moe.sh learns|resumes|same_bits|dumps|errors|balances|plots" ;;
 esac

@@ -127,6 +127,7 @@ void trainer_step(struct trainer *trainer, const char *dump)
     for (int i = 0; i < model->tensors_count; i++)
         if (!model->tensors[i].frozen)
             adamw(trainer, &model->tensors[i], rate, shrink);
+    model_update_biases(model);
     trainer->step++;
     trainer->pending.steps++;
     trainer->seconds += now() - start;

@@ -46,9 +46,9 @@
  *   By map: routing_map [T,E] says which experts each token goes to, probs [T,E] with what weight;
  *   the experts of a token's slots are its set experts, ascending.
  *   By expert ids: expert_ids [T,K] lists the experts of each token (topk_ids, top_k_index),
- * weights [T,K] their weights; slot t * K + k belongs to token t and expert expert_ids[t,k]. -1
- * stands for an unused slot. Nothing of size T * E is made or read. A call uses one of them;
- * arguments of both are MOETOKEN_ERR_OPTION.
+ *   weights [T,K] their weights; slot t * K + k belongs to token t and expert expert_ids[t,k]. -1
+ *   stands for an unused slot. Nothing of size T * E is made or read.
+ *   A call uses one of them; arguments of both are MOETOKEN_ERR_OPTION.
  *
  * Tensors
  *   Every tensor is a DLTensor (DLPack) in CPU memory (device kDLCPU, or pinned host memory), with
@@ -92,8 +92,9 @@
  *   threads sleep. They block all signals but those of their own faults and may run where the
  *   thread may run whose call started them.
  *   A call takes less than 8 KB of the calling thread's stack. Beyond the tensors it needs
- *   moetoken_workspace_size() bytes, which must not overlap a tensor of the call; handed in by the
- *   caller, nothing is allocated at all (but what the system needs for a new thread).
+ *   moetoken_workspace_size() bytes of workspace, which must not overlap a tensor of the call; with
+ *   a workspace from the caller nothing at all is allocated (but what the system needs for a new
+ *   thread).
  */
 #ifndef MOETOKEN_MOETOKEN_H
 #define MOETOKEN_MOETOKEN_H
@@ -221,9 +222,9 @@ typedef struct moetoken_options {
     size_t workspace_bytes; /* at least moetoken_workspace_size(), or 0 with a NULL workspace */
 } moetoken_options;
 
-/* The bytes of workspace that every operator is content with for T tokens and N slots:
- * 16 * (T + N), in *bytes. What the workspace holds before and after a call means nothing, and one
- * workspace may serve any number of calls, one at a time.
+/* *bytes = 16 * (T + N): the workspace that is enough for every operator with T tokens and N slots.
+ * What it holds before and after a call means nothing, and one workspace may serve any number of
+ * calls, one at a time.
  * MOETOKEN_ERR_SHAPE for a negative number, MOETOKEN_ERR_OVERFLOW when it does not fit in size_t,
  * MOETOKEN_ERR_NULL when bytes is NULL. */
 MOETOKEN_API moetoken_status moetoken_workspace_size(int64_t tokens_num, int64_t slots_num,
@@ -387,11 +388,12 @@ MOETOKEN_API moetoken_status moetoken_unpermute_check(const moetoken_unpermute_a
  *     tokens (further ones are dropped) and is filled up with its lowest tokens that are not set.
  *     sorted_indices[e*C + c] is the token of row e*C + c.
  *   by expert ids: the rows of experts [expert_begin, expert_end) in expert order, inside an expert
- *     in slot order. sorted_indices[t*K + k] is the row of slot t*K + k, -1 for a slot that is
- * unused or dropped; source_slots[r] is the slot of row r, -1 for a row that no slot fills;
- *     rows_per_expert[e - expert_begin] counts the rows of expert e that are kept. An id of -1, or
- * of an expert outside the range, is an unused slot; below -1 or from experts_num on it is
- *     MOETOKEN_ERR_INDEX. A token may name one expert twice: two slots, two rows.
+ *     in slot order. sorted_indices[t*K + k] is the row of slot t*K + k, -1 for an unused or a
+ *     dropped slot; source_slots[r] is the slot of row r, -1 for a row that no slot fills;
+ *     rows_per_expert[e - expert_begin] counts the rows of expert e that are kept.
+ *     An id of -1, or of an expert outside the range, is an unused slot; below -1 or from
+ *     experts_num on it is MOETOKEN_ERR_INDEX. A token may name one expert twice: two slots, two
+ *     rows.
  *     Without capacity rows from R on are dropped. With it R = E' * C, where E' = expert_end -
  *     expert_begin, and row (e - expert_begin) * C + c holds the c-th slot of expert e; further
  *     slots are dropped. */

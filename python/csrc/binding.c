@@ -8,6 +8,7 @@
 #include "call.h"
 
 #include "binding_ids.h"
+#include "binding_router.h"
 
 /* A bool and a {T, H} pair, whose numbers are None when it is not given. */
 static bool read_mode_and_shape(PyObject *const *values, bool *drop_and_pad, int64_t shape[2],
@@ -195,6 +196,13 @@ static PyMethodDef functions[] = {
     {"permute_grad_by_ids", python_permute_grad_by_ids, METH_FASTCALL, NULL},
     {"unpermute_by_ids", python_unpermute_by_ids, METH_FASTCALL, NULL},
     {"unpermute_grad_by_ids", python_unpermute_grad_by_ids, METH_FASTCALL, NULL},
+    {"router", python_router, METH_FASTCALL, NULL},
+    {"router_grad", python_router_grad, METH_FASTCALL, NULL},
+    {"router_balance_loss", python_router_balance_loss, METH_FASTCALL, NULL},
+    {"router_z_loss", python_router_z_loss, METH_FASTCALL, NULL},
+    {"router_update_bias", python_router_update_bias, METH_FASTCALL, NULL},
+    {"router_drop", python_router_drop, METH_FASTCALL, NULL},
+    {"router_recipe", python_router_recipe, METH_FASTCALL, NULL},
     {"span", python_span, METH_FASTCALL, NULL},
 };
 enum {

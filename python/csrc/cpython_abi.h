@@ -62,6 +62,7 @@ PyObject *PyCFunction_NewEx(PyMethodDef *method, PyObject *self, PyObject *modul
 PyObject *PyUnicode_InternFromString(const char *text);
 int PyUnicode_CompareWithASCIIString(PyObject *text, const char *ascii);
 long long PyLong_AsLongLong(PyObject *object);
+double PyFloat_AsDouble(PyObject *object);
 char *PyBytes_AsString(PyObject *bytes);
 PyObject *Py_BuildValue(const char *format, ...);
 

@@ -15,6 +15,7 @@ from ._overlap import check_overlap, span_of
 
 __all__ = [
     "Result",
+    "dtype_of",
     "empty",
     "flag",
     "flags",
@@ -24,6 +25,7 @@ __all__ = [
     "refuse",
     "rerun_with_copies",
     "shape_of",
+    "to_dtype",
     "whole",
 ]
 
@@ -52,17 +54,23 @@ def shape_of(array: Any) -> tuple[int, ...]:
     return tuple(memoryview(array).shape or () if shape is None else shape)
 
 
-def _dtype_of(array: Any) -> np.dtype:
+def dtype_of(array: Any) -> np.dtype:
+    """The element type of an array of any library."""
     dtype = getattr(array, "dtype", None)
-    if dtype is None:
-        return np.asarray(memoryview(array)).dtype
+    return np.asarray(memoryview(array)).dtype if dtype is None else to_dtype(dtype)
+
+
+def to_dtype(dtype: Any) -> np.dtype:
+    """A type of any library, or its name, as NumPy's."""
+    if isinstance(dtype, (type, np.dtype)):
+        return np.dtype(dtype)
     name = str(dtype).rpartition(".")[2]  # "torch.float32" and "float32" alike
     return _bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
 def empty(shape: tuple[int, ...], like: Any) -> np.ndarray:
     """A NumPy array of this shape with the element type of `like`, an array of any library."""
-    return new(shape, like.dtype if type(like) is _ndarray else _dtype_of(like))
+    return new(shape, like.dtype if type(like) is _ndarray else dtype_of(like))
 
 
 def new(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -26,6 +26,13 @@ __all__ = [
     "permute_by_ids",
     "permute_grad",
     "permute_grad_by_ids",
+    "router",
+    "router_balance_loss",
+    "router_drop",
+    "router_grad",
+    "router_recipe",
+    "router_update_bias",
+    "router_z_loss",
     "span",
     "unpermute",
     "unpermute_by_ids",
@@ -90,6 +97,13 @@ permute_by_ids: Callable[..., Any]
 permute_grad_by_ids: Callable[..., Any]
 unpermute_by_ids: Callable[..., Any]
 unpermute_grad_by_ids: Callable[..., Any]
+router: Callable[..., Any]
+router_grad: Callable[..., Any]
+router_balance_loss: Callable[..., Any]
+router_z_loss: Callable[..., Any]
+router_update_bias: Callable[..., Any]
+router_drop: Callable[..., Any]
+router_recipe: Callable[..., Any]
 span: Callable[..., Any]
 (
     permute,
@@ -100,6 +114,13 @@ span: Callable[..., Any]
     permute_grad_by_ids,
     unpermute_by_ids,
     unpermute_grad_by_ids,
+    router,
+    router_grad,
+    router_balance_loss,
+    router_z_loss,
+    router_update_bias,
+    router_drop,
+    router_recipe,
     span,
 ) = library.moetoken_python_functions(numpy.ndarray)
 

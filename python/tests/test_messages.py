@@ -58,18 +58,38 @@ CALLS = {
         expert_bias=G,
         expert_ids=IDS,
     ),
+    moetoken.router: dict(logits=G, topk=1, bias=G[0], token_mask=MAP[0]),
+    moetoken.router_grad: dict(
+        logits=G, expert_ids=IDS, weights_grad=G[:, :1], scores_grad=G, token_mask=MAP[0]
+    ),
+    moetoken.router_balance_loss: dict(scores=G, rows_per_expert=INDEX, topk=1),
+    moetoken.router_z_loss: dict(logits=G, token_mask=MAP[0]),
+    moetoken.router_update_bias: dict(bias=G[0], rows_per_expert=INDEX, rate=0.5),
+    moetoken.router_drop: dict(expert_ids=IDS, weights=G[:, :1], experts_num=2, capacity=1),
+}
+UNUSED = {  # taken so that a gradient has its forward call's arguments; outputs by another name
+    (moetoken.router_grad, "bias"),
+    *((function, "out") for function in CALLS if "router_" in function.__name__),
 }
 
-FLAGS = {"drop_and_pad", "mask_fill_slots", "tolerate_routing_mismatch"}
+FLAGS = {"drop_and_pad", "mask_fill_slots", "tolerate_routing_mismatch", "with_scores"}
+OPTIONAL_FLAGS = {"normalize", "normalize_scores"}
 NUMBERS = {
     "num_out_tokens", "rows_num", "tokens_num", "experts_num", "threads", "topk",
-    "expert_begin", "expert_end", "capacity",
+    "expert_begin", "expert_end", "capacity", "groups_num", "groups_top", "group_score_count",
+    "total_tokens",
 }  # fmt: skip
 OTHERS = {
     "restore_shape": [3, (2,), (2, 2, 2), ("2", 2), (-1, 2), (2, 2**70)],
     "output_mask": [3, (), (True,), "ab", "abcd", (None,) * 4, ("false",) * 4],
     "index_dtype": [np.float32, "int9", np.int8, 3],
     "out": [3, G, (None,), [None] * 9],
+    "score": ["Softmax", "", 0, G],
+    "recipe": ["Mixtral", "", 0],
+    "weights_dtype": ["float16", np.int32, 3, "number"],
+    "scale": [0, "1", float("inf"), float("nan"), G, [1.0]],
+    "eps": [-1e-9, "1", float("inf"), float("nan"), G],
+    **dict.fromkeys(("coeff", "rate", "loss_grad"), ["1", float("inf"), float("nan"), G, [1.0]]),
 }
 RECORD = np.dtype([("a", np.float32)])
 
@@ -101,8 +121,9 @@ def wrong_arrays(good):
 
 
 def wrong_values(name, good):
-    if name in FLAGS:
-        return [("flag", v, "expected True or False") for v in ("false", "", 2, 1.0, None, [True, 0])]
+    if name in FLAGS | OPTIONAL_FLAGS:
+        wrong = ["false", "", 2, 1.0, [True, 0], *[None][: name in FLAGS]]
+        return [("flag", v, "expected True or False") for v in wrong]
     if name in NUMBERS:
         return [("number", v, "") for v in (-1, 2.0, "2", 2**63, 2**70, [2, 2], G)]
     if name in OTHERS:
@@ -115,6 +136,7 @@ PLACES = [
                  f"{name}-{what}-{i}")
     for function in CALLS
     for name in inspect.signature(function).parameters
+    if (function, name) not in UNUSED
     for i, (what, value, words) in enumerate(wrong_values(name, CALLS[function].get(name)))
 ]  # fmt: skip
 
@@ -134,7 +156,7 @@ def test_required_arrays_that_are_none(function):
     for name, parameter in inspect.signature(function).parameters.items():
         array = isinstance(CALLS[function].get(name), np.ndarray)
         if parameter.default is inspect.Parameter.empty and array:
-            if name in ("permuted_tokens_grad", "permuted_probs_grad", "tokens") and (
+            if name in ("permuted_tokens_grad", "permuted_probs_grad", "tokens", "weights_grad") and (
                 function is not moetoken.permute
             ):
                 continue  # None: that result is not wanted

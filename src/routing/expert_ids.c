@@ -2,15 +2,15 @@
  *
  * The slots are cut into parts, the parts count their slots of each expert, the counts become the
  * row where each part's slots of each expert begin, and the parts number their slots from there.
- * The counts stand in the scratch memory, a number a slot: where experts are more than that leaves
- * for one part, they are sorted in blocks of as many experts as there are slots. */
+ * The counts live in the scratch memory, which has one number per slot. Where there are more
+ * experts than slots, the slots are sorted by comparison instead. */
 #include "routing/expert_ids.h"
 
 #include "status.h"
 
 #include <inttypes.h>
 
-/* A slot that waits for its row holds its expert below -1, which is an unused slot. */
+/* A slot that has no row yet holds its expert as a number below -1; -1 is an unused slot. */
 static int64_t pending(int64_t expert)
 {
     return -2 - expert;
@@ -29,10 +29,10 @@ struct sort {
 
 /* ---- ids ------------------------------------------------------------------------------------ */
 
-/* Slots whose ids are looked at together. */
+/* Slots whose ids are read together. */
 #define SLOTS_PER_BLOCK 256
 
-/* From ids to experts, pending, or -1. False when one of them is out of range. */
+/* Turns ids into pending experts, or -1. False if one of them is out of range. */
 static bool take_ids(const struct moetoken_expert_rows *rows, int64_t *row, int64_t count)
 {
     const uint64_t all = (uint64_t)rows->experts_num, own = (uint64_t)(rows->end - rows->begin);
@@ -46,7 +46,8 @@ static bool take_ids(const struct moetoken_expert_rows *rows, int64_t *row, int6
     return wrong == 0;
 }
 
-/* The ids of tokens [first, end), which lie side by side or token by token. */
+/* Reads the ids of tokens [first, end), all at once where they are contiguous, else token by token.
+ */
 static void read_ids(const void *context, int64_t first, int64_t end)
 {
     const struct sort *sort = context;
@@ -68,7 +69,7 @@ static void read_ids(const void *context, int64_t first, int64_t end)
     }
 }
 
-/* The first slot that is wrong in the block of slots that begins with `first`. */
+/* Reports the first wrong id of the block of slots that starts at *first_wrong. */
 static moetoken_status fail_id(const struct sort *sort)
 {
     const struct moetoken_view *ids = sort->expert_ids;
@@ -108,7 +109,7 @@ static void count_parts(const void *context, int64_t first, int64_t end)
     }
 }
 
-/* The row behind the last one that an expert may fill. */
+/* One past the last row that an expert may fill. */
 static int64_t last_row(const struct moetoken_expert_rows *rows, int64_t expert)
 {
     return rows->capacity ? (expert + 1) * rows->capacity : rows->rows_num;
@@ -131,7 +132,7 @@ static void number_parts(const void *context, int64_t first, int64_t end)
     }
 }
 
-/* The rows of an expert that are kept, of `count` from `begin` on; they are told and counted. */
+/* Records how many of an expert's `count` rows from `begin` on are kept. */
 static void keep_rows(const struct sort *sort, int64_t expert, int64_t begin, int64_t count)
 {
     int64_t room = last_row(sort->rows, expert) - begin;
@@ -141,7 +142,7 @@ static void keep_rows(const struct sort *sort, int64_t expert, int64_t begin, in
     *sort->used += kept;
 }
 
-/* The first row of an expert, of which those before have `row`. */
+/* An expert's first row, where `row` is the first one that no earlier expert has. */
 static int64_t first_row(const struct moetoken_expert_rows *rows, int64_t expert, int64_t row)
 {
     return rows->capacity ? expert * rows->capacity : row;
@@ -179,7 +180,7 @@ static bool comes_before(const int64_t *row, int64_t a, int64_t b)
     return row[a] != row[b] ? pending(row[a]) < pending(row[b]) : a < b;
 }
 
-/* Shell's sort, by thirds. */
+/* Shellsort, with gaps that shrink by thirds. */
 static void sort_slots(const int64_t *row, int64_t *slot, int64_t count)
 {
     int64_t gap = 1;

@@ -8,7 +8,7 @@
 
 /* ---- dropless ------------------------------------------------------------------------------- */
 
-/* A slot that waits for its row holds its expert below -1, which is an unused slot. */
+/* A slot that has no row yet holds its expert as a number below -1; -1 is an unused slot. */
 static int64_t pending(int64_t expert)
 {
     return -2 - expert;
@@ -52,7 +52,7 @@ static moetoken_status fail_too_many(const struct listing *listing)
 }
 
 /* The rows of experts [first, end) follow those of the experts before, from `row` on. next has room
- * for a number each. Returns the row behind the last one. */
+ * for one number per expert. Returns one past the last row. */
 static int64_t number_experts(int64_t *slot, int64_t slots_num, int64_t first, int64_t end,
                               int64_t row, int64_t *next)
 {
@@ -75,7 +75,7 @@ static int64_t number_experts(int64_t *slot, int64_t slots_num, int64_t first, i
     return row;
 }
 
-/* The scratch memory counts for as many experts at a time as there are slots: mostly all. */
+/* The scratch memory holds counts for as many experts at a time as there are slots: usually all. */
 moetoken_status moetoken_map_to_rows_dropless(const struct moetoken_view *map,
                                               int64_t slots_per_token,
                                               const struct moetoken_run *run,
@@ -109,7 +109,7 @@ static void take_tokens(const struct filling *filling, int64_t first, int64_t en
                         int64_t *taken)
 {
     int64_t capacity = filling->capacity;
-    uint64_t wanting = 0; /* bit j: expert first + j has not got C yet */
+    uint64_t wanting = 0; /* bit j: expert first + j does not have C yet */
     for (int64_t e = first; e < end; e++)
         wanting |= (uint64_t)(taken[e - first] < capacity) << (e - first);
     for (int64_t t = 0; t < filling->map->shape[0] && wanting != 0; t++) {
@@ -146,7 +146,7 @@ static void fill_experts(const void *context, int64_t first_mask, int64_t end_ma
     }
 }
 
-/* By way of the list of every row's token. */
+/* Works from a list of every row's token. */
 void moetoken_map_to_rows_padded(const struct moetoken_view *map, int64_t capacity,
                                  const struct moetoken_run *run, struct moetoken_slots *slots)
 {

@@ -36,7 +36,7 @@ static int64_t name_bits(const int64_t *row, int64_t slots_num, int64_t rows_num
 
 /* ---- the sorted list ------------------------------------------------------------------------ */
 
-/* Shell's sort, by thirds: in place, and an insertion sort where there are few. */
+/* Shellsort, with gaps that shrink by thirds: in place, and an insertion sort for short lists. */
 static void sort_rows(int64_t *row, int64_t count)
 {
     int64_t gap = 1;
@@ -51,7 +51,7 @@ static void sort_rows(int64_t *row, int64_t count)
         }
 }
 
-/* The first slot whose row another one before it names too. */
+/* The first slot whose row an earlier slot names too. */
 static int64_t first_repeated(const int64_t *row, int64_t slots_num,
                               const struct moetoken_named_rows *named)
 {

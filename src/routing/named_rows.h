@@ -16,9 +16,9 @@ struct moetoken_named_rows {
 void moetoken_named_rows_make(const int64_t *row, int64_t slots_num, int64_t rows_num, void *memory,
                               struct moetoken_named_rows *named);
 
-/* Makes it as above up to the first slot that does not name a row of its own in [0, rows_num), or
- * -1 where `holes` says that it may, and returns its number; slots_num when all do. With the sorted
- * list slots outside the range come before those that name a row again. */
+/* Builds the set as above, up to the first slot that neither names a row of its own in [0,
+ * rows_num) nor, where `holes` allows it, is -1. Returns that slot, or slots_num if there is none.
+ * With the sorted list, slots out of range are reported before those that repeat a row. */
 int64_t moetoken_named_rows_check(const int64_t *row, int64_t slots_num, int64_t rows_num,
                                   bool holes, void *memory, struct moetoken_named_rows *named);
 

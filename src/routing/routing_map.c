@@ -7,7 +7,7 @@
 
 #define EXPERTS_PER_WORD 8
 
-/* Bit j: from[j] is not zero, of eight bytes. */
+/* Bit j is set where from[j] is not zero, for eight bytes. */
 static uint64_t mask_of_word(const char *from)
 {
     const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f); /* all but the top bit of each byte */
@@ -22,7 +22,7 @@ static uint64_t mask_of_word(const char *from)
 
 #if defined(__SSE2__) /* part of x86-64 */
 
-/* The same of 64 bytes. */
+/* The same for 64 bytes. */
 static uint64_t mask_of_64(const char *from)
 {
     uint64_t zero = 0;
@@ -46,8 +46,8 @@ static uint64_t mask_of_64(const char *from)
 
 #endif
 
-/* The same of up to 64 bytes of a row of the map, at least 8 of which lie before their end. What
- * lies behind it is not read: the last word begins earlier instead. */
+/* The same for up to 64 bytes of a row of the map, which has at least 8 bytes before their end.
+ * Nothing past the end is read: the last word starts earlier instead. */
 static uint64_t mask_of_bytes(const char *from, int64_t count)
 {
     uint64_t mask = 0;

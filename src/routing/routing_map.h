@@ -4,10 +4,10 @@
 
 #include "tensors/tensor.h"
 
-/* Experts that are looked at together. */
+/* Experts that are read together. */
 #define MOETOKEN_EXPERTS_PER_MASK 64
 
-/* Bit j: routing_map[token, first + j] is set; of the experts in [first, end), at most 64. */
+/* Bit j: routing_map[token, first + j] is set, for the experts in [first, end), at most 64. */
 uint64_t moetoken_map_mask(const struct moetoken_view *map, int64_t token, int64_t first,
                            int64_t end);
 
@@ -25,7 +25,7 @@ int64_t moetoken_map_count_set(const struct moetoken_view *map, int64_t token);
 struct moetoken_map_walk {
     const struct moetoken_view *map;
     int64_t token;
-    int64_t end;   /* the experts below have been looked at */
+    int64_t end;   /* the experts below this one have been read */
     uint64_t mask; /* of them, those of the last 64 that are still to come */
     int64_t first; /* the expert of bit 0 of the mask */
 };

@@ -1,8 +1,8 @@
 /* slots.c - checks a routing's values and sorts its slots by token.
  *
- * One pass over the index tensors copies the rows, checks and counts; where slots do not come token
- * by token another one copies the tokens, and the slots are placed; one over the routing map
- * checks. What has been checked is used from the copies: another thread that changes an index
+ * One pass over the index tensors copies, checks and counts the rows; where slots are not in token
+ * order, a second one copies the tokens and places the slots; a pass over the routing map checks
+ * the slots against it. From then on only the copies are used: a thread that changes an index
  * tensor in the meantime changes results, and nothing else. */
 #include "routing/slots.h"
 
@@ -85,7 +85,7 @@ static bool is_row(const struct moetoken_routing *routing, int64_t row)
     return (row >= 0 && row < routing->rows_num) || (row == -1 && !routing->padded);
 }
 
-/* The rows, copied and checked; that they are named once each, where that is asked for. */
+/* Copies and checks the rows; where asked for, also that each is named only once. */
 static moetoken_status check_rows(const struct moetoken_routing *routing,
                                   struct moetoken_slots *slots)
 {
@@ -226,7 +226,7 @@ static moetoken_status build(const struct moetoken_routing *routing, struct moet
 
 /* ---- against the routing map ---------------------------------------------------------------- */
 
-/* The slot, as the caller numbers them, of a token's slot with this ordinal. */
+/* The caller's number of a token's slot with this ordinal. */
 static int64_t slot_of_ordinal(const struct moetoken_routing *routing, int64_t token,
                                int64_t ordinal)
 {
@@ -256,8 +256,8 @@ struct search {
     int64_t *found; /* the first token whose slots and set experts do not belong together */
 };
 
-/* The first slot of a token that holds a row but has no expert, as an ordinal, or the number of its
- * slots. */
+/* The ordinal of a token's first slot that has a row but no expert; the number of its slots if
+ * there is none. */
 static int64_t first_without_expert(const struct moetoken_slots *slots, int64_t token,
                                     int64_t experts)
 {
@@ -354,7 +354,7 @@ void moetoken_slots_close(struct moetoken_slots *slots)
 
 /* ---- by expert ------------------------------------------------------------------------------ */
 
-/* Rows that ascend need no division to tell that their experts do. */
+/* Rows that ascend have experts that ascend: no division is needed to see it. */
 static bool is_grouped(const int64_t *row, int64_t count, int64_t capacity)
 {
     for (int64_t s = 1; s < count; s++)
@@ -363,8 +363,8 @@ static bool is_grouped(const int64_t *row, int64_t count, int64_t capacity)
     return true;
 }
 
-/* Merges two runs that lie side by side, each in the order of its experts; slots of the first come
- * first among equals. */
+/* Merges two runs that lie side by side, each in the order of its experts; among equals, slots of
+ * the first run come first. */
 static void merge(const int64_t *row, int64_t first_count, int64_t count, int64_t capacity,
                   int64_t *merged)
 {

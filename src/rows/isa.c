@@ -60,10 +60,9 @@ const char *moetoken_isa_name(uint32_t isa)
 
 #define VARIABLE "MOETOKEN_ISA"
 
-/* What was found out in the first call that asked; a later change of the environment has no
- * effect. */
+/* What the first call that asked found; later changes of the environment have no effect. */
 static struct {
-    uint32_t detected; /* what the CPU has: to ask it costs microseconds on a virtual machine */
+    uint32_t detected; /* what the CPU has: asking it costs microseconds on a virtual machine */
     uint32_t usable;   /* of that, what the variable allows */
     bool understood;   /* the variable is unset, blank, or names an instruction set */
     char word[32];     /* its value, cut short, when it is not understood */
@@ -79,7 +78,7 @@ static bool is_word(const char *text, const char *word)
            text[length + strspn(text + length, " \t\n")] == '\0';
 }
 
-/* An instruction set and what lies below it: what the variable allows that names it. */
+/* An instruction set and those below it: what MOETOKEN_ISA allows when it names that one. */
 static uint32_t up_to(uint32_t isa)
 {
     return isa == MOETOKEN_ISA_NEON ? MOETOKEN_ISA_SCALAR | isa : isa | (isa - 1);

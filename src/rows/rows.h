@@ -17,13 +17,13 @@
  * then added in halves: lane j += lane j+16 for j < 16, then j+8, j+4, j+2, j+1. */
 #define MOETOKEN_DOT_LANES 32
 
-/* The slots that one call of a scale_dot, scale, dot or copy kernel serves at most. */
+/* The most slots that one call of a scale_dot, scale, dot or copy kernel serves. */
 #define MOETOKEN_SLOTS_PER_CALL 16
 
-/* The rows that one call of a sum kernel adds at most; rows_sum.h adds any number. */
+/* The most rows that one call of a sum kernel adds; rows_sum.h adds any number. */
 #define MOETOKEN_ROWS_PER_SUM 64
 
-/* The types of elements, moetoken_type's first ones: the tables are indexed by them. */
+/* The element types, which are moetoken_type's first ones: they index the tables. */
 #define MOETOKEN_TOKEN_TYPES (MOETOKEN_F64 + 1)
 
 /* One row of the token side and the rows of its slots on the expert side.
@@ -100,8 +100,8 @@ struct moetoken_row_kernels {
     moetoken_rows_fn *scale_dot[MOETOKEN_TOKEN_TYPES];
 
     /* token[h] = round(0 + weight[0] * in_row[0][h] + weight[1] * in_row[1][h] + ...), in float32
-     * (binary64 for float64), multiply then add, row by row. weight NULL: all 1. What is not to
-     * count is not in the list: a row of weight 0 would leak its infinities. */
+     * (binary64 for float64), multiply then add, row by row. weight NULL: all 1. Rows that must not
+     * count are left out of the list: a row of weight 0 would leak its infinities. */
     moetoken_rows_fn *sum[MOETOKEN_TOKEN_TYPES];
 
     void (*fence)(void); /* after the last streaming store of a thread */

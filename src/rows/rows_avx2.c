@@ -57,8 +57,8 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return _mm_cvtsd_f64(add_pair(add_halves(a)));
 }
 
-/* The CPU notes overflow, and underflow that loses bits, until the notes are erased. No product may
- * be moved across either. */
+/* The CPU's exception flags record overflow, and underflow that loses bits, until they are cleared.
+ * No product may be moved across either function. */
 ROW_INLINE void exact_begin(void)
 {
     _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
@@ -71,14 +71,14 @@ ROW_INLINE bool exact_end(void)
     return (_mm_getcsr() & (_MM_EXCEPT_OVERFLOW | _MM_EXCEPT_UNDERFLOW)) == 0;
 }
 
-/* What is widened lies in memory: read from there 4 float32 become 4 binary64 without a shuffle,
- * which taking registers apart would cost, and of which CPUs do one a cycle. */
+/* Products to be widened are stored first: loaded from memory, 4 float32 become 4 binary64 without
+ * the shuffle that splitting a register takes, of which CPUs do one a cycle. */
 ROW_INLINE __m256d widen(const float *from)
 {
     return _mm256_cvtps_pd(_mm_loadu_ps(from));
 }
 
-/* Keeps the compiler from taking the registers apart all the same. */
+/* Keeps the compiler from splitting the registers after all. */
 ROW_INLINE void through_memory(float single[BLOCK])
 {
     __asm__ volatile("" : "+m"(*(float(*)[BLOCK])single));
@@ -109,12 +109,12 @@ ROW_INLINE void add_wide_products(const float *x, const float *g, __m256d sum[8]
     sum[7] = _mm256_fmadd_pd(widen(x + 28), widen(g + 28), sum[7]);
 }
 
-/* Products of 16-bit elements, or what they are made of where float32 does not hold them. */
+/* Products of 16-bit elements, or their factors where float32 does not hold the products. */
 struct products {
     _Alignas(32) float x[BLOCK], g[BLOCK];
 };
 
-/* What the products of a quarter are formed of, or the products themselves. */
+/* The factors of a quarter's products, or the products themselves. */
 ROW_INLINE void spread_quarter(int type, bool wide, const char *in, const char *token, int quarter,
                                struct products *products)
 {
@@ -339,7 +339,7 @@ MOETOKEN_ROW_KERNEL(sum_rows_f16_avx2, sum_rows, MOETOKEN_F16)
 MOETOKEN_ROW_KERNEL(sum_rows_bf16_avx2, sum_rows, MOETOKEN_BF16)
 MOETOKEN_ROW_KERNEL(sum_rows_f64_avx2, sum_rows, MOETOKEN_F64)
 
-/* Streaming stores are weakly ordered: they become visible in order with what follows here. */
+/* Streaming stores are weakly ordered: this orders them before whatever is stored next. */
 static void fence_avx2(void)
 {
     _mm_sfence();

@@ -17,7 +17,7 @@ ROW_INLINE __m256i load_32_bytes(const void *from)
     return _mm256_loadu_si256(from);
 }
 
-/* Two registers at a time share the question how. */
+/* Two registers at a time share the choice of the instruction. */
 ROW_INLINE void store_64_bytes(char *to, __m256i first, __m256i second, int store)
 {
     __m256i *halves = (__m256i *)(void *)to;
@@ -69,10 +69,10 @@ ROW_INLINE __m256d canonical_wide(__m256d value)
 
 /* Rounds float32 to the bfloat16 at the even and odd places of a register, to nearest even.
  *
- * The upper halves of all values stand in one register, the lower halves in another. A value goes
- * up when its lower half is above 0x8000, or equal to it and the upper half odd; where the upper
- * half is even, 1 is taken from the lower half first, and then its highest bit decides. A carry
- * into infinity is right as it is. No NaN may come here. */
+ * The upper halves of all values are in one register, the lower halves in another. A value goes up
+ * when its lower half is above 0x8000, or equal to it and the upper half odd; where the upper half
+ * is even, 1 is taken from the lower half first, and then its highest bit decides. A carry into
+ * infinity is the right result. Values must not be NaN. */
 ROW_INLINE __m256i round_to_bf16(__m256 even, __m256 odd)
 {
     __m256i e = _mm256_castps_si256(even), o = _mm256_castps_si256(odd);

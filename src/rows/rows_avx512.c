@@ -66,10 +66,10 @@ ROW_INLINE __m512d canonical_wide(__m512d value)
 
 /* Rounds float32 to the bfloat16 at the even and odd places of a register, to nearest even.
  *
- * The upper halves of all values stand in one register, the lower halves in another. A value goes
- * up when its lower half is above 0x8000, or equal to it and the upper half odd; where the upper
- * half is even, 1 is taken from the lower half first, and then its highest bit decides. A carry
- * into infinity is right as it is. No NaN may come here. */
+ * The upper halves of all values are in one register, the lower halves in another. A value goes up
+ * when its lower half is above 0x8000, or equal to it and the upper half odd; where the upper half
+ * is even, 1 is taken from the lower half first, and then its highest bit decides. A carry into
+ * infinity is the right result. Values must not be NaN. */
 ROW_INLINE __m512i round_to_bf16(__m512 even, __m512 odd)
 {
     const uint32_t odd_places = 0xaaaaaaaau;
@@ -168,8 +168,8 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return add_elements(_mm512_add_pd(a, b));
 }
 
-/* The CPU notes overflow, and underflow that loses bits, until the notes are erased. No product may
- * be moved across either. */
+/* The CPU's exception flags record overflow, and underflow that loses bits, until they are cleared.
+ * No product may be moved across either function. */
 ROW_INLINE void exact_begin(void)
 {
     _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
@@ -182,14 +182,14 @@ ROW_INLINE bool exact_end(void)
     return (_mm_getcsr() & (_MM_EXCEPT_OVERFLOW | _MM_EXCEPT_UNDERFLOW)) == 0;
 }
 
-/* What is widened lies in memory: read from there 8 float32 become 8 binary64 without a shuffle,
- * which taking registers apart would cost, and of which CPUs do one a cycle. */
+/* Products to be widened are stored first: loaded from memory, 8 float32 become 8 binary64 without
+ * the shuffle that splitting a register takes, of which CPUs do one a cycle. */
 ROW_INLINE __m512d widen(const float *from)
 {
     return _mm512_cvtps_pd(_mm256_loadu_ps(from));
 }
 
-/* Keeps the compiler from taking the registers apart all the same. */
+/* Keeps the compiler from splitting the registers after all. */
 ROW_INLINE void through_memory(float single[BLOCK])
 {
     __asm__ volatile("" : "+m"(*(float(*)[BLOCK])single));
@@ -212,12 +212,12 @@ ROW_INLINE void add_wide_products(const float *x, const float *g, __m512d sum[4]
     sum[3] = _mm512_fmadd_pd(widen(x + 24), widen(g + 24), sum[3]);
 }
 
-/* Products of 16-bit elements, or what they are made of where float32 does not hold them. */
+/* Products of 16-bit elements, or their factors where float32 does not hold the products. */
 struct products {
     _Alignas(64) float x[BLOCK], g[BLOCK];
 };
 
-/* What the products of half a block are formed of, or the products themselves. */
+/* The factors of half a block's products, or the products themselves. */
 ROW_INLINE void spread_half(int type, bool wide, const char *in, const char *token, int half,
                             struct products *products)
 {
@@ -417,7 +417,7 @@ MOETOKEN_ROW_KERNEL(sum_rows_f16_avx512, sum_rows, MOETOKEN_F16)
 MOETOKEN_ROW_KERNEL(sum_rows_bf16_avx512, sum_rows, MOETOKEN_BF16)
 MOETOKEN_ROW_KERNEL(sum_rows_f64_avx512, sum_rows, MOETOKEN_F64)
 
-/* Streaming stores are weakly ordered: they become visible in order with what follows here. */
+/* Streaming stores are weakly ordered: this orders them before whatever is stored next. */
 static void fence_avx512(void)
 {
     _mm_sfence();

@@ -5,9 +5,9 @@
  * are constants wherever a body is used.
  *
  * A token is first done without care, at full speed: NaN is not looked for, and products of
- * bfloat16 are formed in float32, which holds all but extreme ones. What has happened is found out
- * at the end, and the rare token is then done again with care. Its bits are the same as if it had
- * been done so at once.
+ * bfloat16 are formed in float32, which holds all but extreme ones. Whether that was right is known
+ * at the end, and the rare token for which it was not is done again with care; its bits are as if
+ * it had been done that way from the start.
  *
  * The vocabulary; any alignment:
  *   struct lanes                            the 32 partial sums of a dot product, in registers
@@ -34,8 +34,9 @@
 #include "rows/formats.h"
 #include "rows/rows_vector.h"
 
-/* How far ahead of its use the expert side is asked for, in bytes; past the end of a row that is in
- * the next slot's. The hardware follows a row once it has begun, but cannot know the next. */
+/* How far ahead of its use the expert side is prefetched, in bytes; past the end of a row that
+ * means the next slot's row. The hardware follows a row once it has begun, but cannot guess the
+ * next one. */
 #define PREFETCH_BYTES 2048
 
 ROW_INLINE int64_t block_bytes(int type)
@@ -45,7 +46,7 @@ ROW_INLINE int64_t block_bytes(int type)
 
 /* ---- a slot ---------------------------------------------------------------------------------- */
 
-/* A slot's row, and what it meets. */
+/* A slot's row and its operands. */
 struct slot {
     const char *token;
     const char *in, *next; /* next: the row that is read after this one */
@@ -105,7 +106,7 @@ ROW_INLINE void tail_block(int type, int verbs, const char *in, const char *toke
         row_block(type, VERB_SCALE | VERB_DOT, true, in, token, weight, out, STORE_CACHED, lanes);
 }
 
-/* The incomplete block: the same work on copies that are filled up with zeros. A zero product
+/* The incomplete last block: the same work on copies that are padded with zeros. A zero product
  * changes no partial sum, for none is ever -0. One copy of the code for all kernels. */
 static __attribute__((noinline)) void slot_tail(int type, int verbs, const struct slot *slot,
                                                 struct lanes *lanes)
@@ -129,8 +130,8 @@ static __attribute__((noinline)) void slot_tail(int type, int verbs, const struc
         memcpy(slot->out + at, out, bytes);
 }
 
-/* The whole row; the dot product, where it is asked for. A block of `in` is read before the same
- * bytes of `out` are written. */
+/* A whole row, with its dot product where asked for. A block of `in` is read before the same bytes
+ * of `out` are written. */
 ROW_INLINE double slot_row(int type, int verbs, bool care, struct slot slot)
 {
     const char *const in = slot.in, *const token = slot.token, *const next = slot.next;
@@ -173,7 +174,7 @@ ROW_INLINE void scale_slots_by_care(const struct moetoken_rows *rows, int type, 
         slot_row(type, VERB_SCALE, care, make_slot(rows, VERB_SCALE, s));
 }
 
-/* What is done again once a dot product has told of NaN or infinity: one copy of the code. */
+/* The second attempt, after a dot product came out as NaN or infinity: one copy of the code. */
 static __attribute__((noinline)) void scale_slots_with_care(const struct moetoken_rows *rows,
                                                             int type)
 {
@@ -196,7 +197,7 @@ ROW_INLINE bool row_is_finite(const struct moetoken_rows *rows, int type)
     return finite;
 }
 
-/* To look once through the token's row pays where it serves two slots. */
+/* Scanning the token's row once pays where it serves two slots. */
 ROW_INLINE void scale_slots(const struct moetoken_rows *rows, int type)
 {
     bool finite = type != MOETOKEN_F64 && rows->count > 1 && row_is_finite(rows, type);
@@ -229,8 +230,8 @@ ROW_INLINE void dot_slots(const struct moetoken_rows *rows, int type)
         dot_slots_with_care(rows);
 }
 
-/* One pass, and its second part once more where a dot product tells of NaN or infinity: it is
- * finite only if all elements of the token's row are. */
+/* One pass, and its second part once more where a dot product is NaN or infinite: it is finite only
+ * if all elements of the token's row are. */
 ROW_INLINE void scale_dot_slots_at_once(const struct moetoken_rows *rows, int type)
 {
     bool finite = true;
@@ -262,9 +263,9 @@ ROW_INLINE void scale_dot_slots(const struct moetoken_rows *rows, int type)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Each row is a stream of its own, too many for the hardware to follow, and each begins where no
- * hardware expects it: the lines to come are asked for here, past the end of the row those of the
- * next sum. */
+/* Each row is a stream of its own, more than the hardware can follow, and each begins where no
+ * hardware expects it. So the lines to come are prefetched here; past the end of the row, those of
+ * the next sum. */
 ROW_INLINE void prefetch_addend(const struct moetoken_rows *rows, int type, int64_t i, int64_t at,
                                 int64_t bytes)
 {
@@ -343,8 +344,8 @@ ROW_INLINE void sum_tail(const struct moetoken_rows *rows, int type, int64_t at,
     memcpy(rows->token_out + at, out, bytes);
 }
 
-/* Two blocks at a time share the work that each row costs; two of float64 have no room in the
- * registers of some. */
+/* Two blocks at a time share the work that each row costs; two blocks of float64 do not fit in the
+ * registers of some CPUs. */
 ROW_INLINE void sum_whole_blocks(const struct moetoken_rows *rows, int type,
                                  const struct weights *weights)
 {

@@ -22,7 +22,7 @@ ROW_INLINE uint16x8_t load_16_bytes(const char *from)
     return vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)from));
 }
 
-/* Two registers at a time: the store that need not stay in the caches exists for pairs. */
+/* Two registers at a time: the non-temporal store exists for pairs only. */
 ROW_INLINE void store_32_bytes(char *to, uint16x8_t first, uint16x8_t second, int store)
 {
     if (store == STORE_STREAMING) {
@@ -51,10 +51,10 @@ ROW_INLINE float64x2_t canonical_wide(float64x2_t value)
 
 /* Rounds float32 to the bfloat16 at the even and odd places of a register, to nearest even.
  *
- * The upper halves of all values stand in one register, the lower halves in another. A value goes
- * up when its lower half is above 0x8000, or equal to it and the upper half odd; where the upper
- * half is even, 1 is taken from the lower half first, and then its highest bit decides. A carry
- * into infinity is right as it is. No NaN may come here. */
+ * The upper halves of all values are in one register, the lower halves in another. A value goes up
+ * when its lower half is above 0x8000, or equal to it and the upper half odd; where the upper half
+ * is even, 1 is taken from the lower half first, and then its highest bit decides. A carry into
+ * infinity is the right result. Values must not be NaN. */
 ROW_INLINE uint16x8_t round_to_bf16(float32x4_t even, float32x4_t odd)
 {
     uint16x8_t e = vreinterpretq_u16_f32(even), o = vreinterpretq_u16_f32(odd);
@@ -157,8 +157,8 @@ ROW_INLINE double lanes_total(int type, struct lanes lanes)
     return vpaddd_f64(vaddq_f64(vaddq_f64(a, c), vaddq_f64(b, d)));
 }
 
-/* The CPU notes overflow, and underflow that loses bits, until the notes are erased. No product may
- * be moved across either. */
+/* The CPU's exception flags record overflow, and underflow that loses bits, until they are cleared.
+ * No product may be moved across either function. */
 #define FPSR_OVERFLOW  UINT64_C(4)
 #define FPSR_UNDERFLOW UINT64_C(8)
 
@@ -212,7 +212,7 @@ ROW_INLINE void dot_eighth_of(int type, bool care, const char *in, const char *t
         dot_eighth(type, wide, in, token, eighth, &lanes->sum[2 * eighth]);
 }
 
-/* Nothing is put off: taking registers apart costs as little as reading them again. */
+/* Nothing is deferred: splitting registers costs as little as loading them again. */
 struct products {
     char none;
 };

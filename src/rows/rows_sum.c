@@ -38,7 +38,7 @@ static void sum_column(moetoken_rows_fn *kernel, const struct moetoken_rows *col
     }
 }
 
-/* Not inlined: the ordinary sum does without the stack that this takes. */
+/* Not inlined, so that the ordinary sum does not pay for its stack. */
 static __attribute__((noinline)) void sum_columns(moetoken_rows_fn *kernel, int type,
                                                   const struct moetoken_rows *rows,
                                                   moetoken_list_addends_fn *list,

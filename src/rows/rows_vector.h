@@ -30,8 +30,8 @@ ROW_INLINE bool is_16_bit(int type)
     return type == MOETOKEN_F16 || type == MOETOKEN_BF16;
 }
 
-/* The product of two elements fits the arithmetic that a file forms it in without care: bfloat16
- * alone has exponents that float32 cannot add up. */
+/* Whether the product of two elements always fits the arithmetic it is formed in without care. Only
+ * bfloat16's exponents can add up beyond float32's. */
 ROW_INLINE bool always_exact(int type)
 {
     return type != MOETOKEN_BF16;

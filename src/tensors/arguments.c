@@ -11,7 +11,7 @@
 
 /* ---- the argument struct -------------------------------------------------------------------- */
 
-/* Bytes that a newer caller's struct has beyond this library's must not ask for anything. */
+/* Bytes that a newer caller's struct has beyond this library's must be zero. */
 static moetoken_status check_newer_fields(const char *args, size_t size, size_t known)
 {
     for (size_t i = known; i < size; i++)

@@ -2,8 +2,8 @@
  *
  * A table has a line for each tensor of the operator's argument struct: its name, its sizes as
  * letters, its types, when it is required and when its elements are read. From it presence, views,
- * types, sizes, overlap and the amount of memory that a call moves are told and named here, once
- * for all operators. What an operator checks itself is what no table can say. */
+ * types, sizes, overlap and the amount of memory that a call moves are worked out and reported
+ * here, once for all operators. What an operator checks itself is what no table can say. */
 #ifndef MOETOKEN_ARGUMENTS_H
 #define MOETOKEN_ARGUMENTS_H
 

@@ -54,8 +54,9 @@ static bool run_meets(uintptr_t start, int64_t length, const struct runs *runs)
 }
 
 /* Elements of equal size at equal strides: shared exactly when the distance is itself a distance
- * between two elements, give or take less than a size. Told here for the inner stride alone: when
- * the distance leaves a rest that keeps elements apart, no step of either stride can close it. */
+ * between two elements, give or take less than a size. Decided here by the inner stride alone: when
+ * the distance leaves a remainder that keeps elements apart, no step of either stride can close it.
+ */
 static bool strides_keep_apart(const struct moetoken_view *a, const struct moetoken_view *b)
 {
     int64_t inner = a->stride[0] < a->stride[1] ? a->stride[0] : a->stride[1];

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* A test compiles the generic way where there is a better one. */
+/* A test compiles the generic version where there is a better one. */
 #if (defined(__x86_64__) || defined(__aarch64__)) && !defined(MOETOKEN_GENERIC_FLOAT_MODE)
 typedef uint64_t moetoken_float_mode;
 #else

@@ -48,7 +48,7 @@ static void run_on_threads(int threads, int64_t count, moetoken_range_fn *body, 
     moetoken_threads_run(threads, count / length + (count % length != 0), run_range, &all);
 }
 
-/* What goes around each range of a moetoken_run_ranges. */
+/* Wraps each range of moetoken_run_ranges. */
 struct moving {
     const struct moetoken_run *run;
     moetoken_range_fn *body;

@@ -12,8 +12,8 @@
  * cache. See docs/performance.md. */
 #define MOETOKEN_STREAMING_BYTES (4 * 1024 * 1024)
 
-/* Routing maps of fewer bytes are read by one thread, in about half a millisecond at most: to start
- * threads once more, and to wait for them, may cost more where something else keeps cores busy. */
+/* Routing maps smaller than this are read by one thread, in about half a millisecond at most:
+ * starting threads once more, and waiting for them, can cost more on busy cores. */
 #define MOETOKEN_SERIAL_MAP_BYTES (2 * 1024 * 1024)
 
 struct moetoken_run {

@@ -25,7 +25,7 @@ omp_query omp_get_active_level __attribute__((weak));
 omp_query omp_get_max_active_levels __attribute__((weak));
 
 static struct {
-    int number, limit;                       /* from the environment; 0: not said */
+    int number, limit;                       /* from the environment; 0: not set */
     omp_query *threads, *level, *level_most; /* NULL: no runtime */
 } known;
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -21,9 +21,9 @@
  * glibc puts there, and for sanitizers. */
 #define WORKER_STACK_BYTES ((size_t)512 * 1024)
 
-/* How long a thread looks for work, or for the end of it, before it sleeps. To wake it costs its
- * caller as much as a small call takes; what lies between two calls of a layer is mostly shorter
- * than this. Only while there are as many processors as threads. */
+/* How long a thread looks for work, or for the end of it, before it sleeps. Waking one costs its
+ * caller as much as a small call; the time between two calls of a layer is mostly shorter than
+ * this. Only while there are as many processors as threads. */
 #define SPIN_NANOSECONDS 500000
 
 /* What a worker does, when it is not the address of a job given to it. */
@@ -158,7 +158,7 @@ static void *worker_main(void *argument)
         struct job *job = (struct job *)state;
         spin = job->spin;
         work(job);
-        /* First free, then gone: the caller's next call shall find this worker. */
+        /* Free first, then leave: the caller's next call should find this worker. */
         __atomic_store_n(&worker->state, IDLE, __ATOMIC_SEQ_CST);
         leave(job);
     }
@@ -257,7 +257,7 @@ static uint32_t give_to_new(struct job *job, uint32_t wanted, uint32_t most)
             ;
         if (!start(&workers[i])) {
             __atomic_store_n(&workers[i].state, VACANT, __ATOMIC_SEQ_CST);
-            break; /* nor would the next one start */
+            break; /* the next one would not start either */
         }
         given++;
     }

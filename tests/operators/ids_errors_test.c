@@ -468,7 +468,8 @@ static void nothing_to_send(void **state)
     }
 }
 
-/* Far more experts than slots: they are sorted in blocks; and E = 0, where every slot is unused. */
+/* Far more experts than slots: they are sorted by comparison; and E = 0, where every slot is
+ * unused. */
 static void experts_without_slots(void **state)
 {
     enum {

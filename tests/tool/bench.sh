@@ -13,7 +13,8 @@ done
 
 # shellcheck disable=SC2086
 good json moetoken bench $small --dtype bf16 --json
-for key in name tokens dtype probs drop_and_pad threads isa seconds ceiling_seconds percent; do
+for key in name tokens dtype probs drop_and_pad threads isa seconds ceiling_seconds percent \
+    percent_least_draw percent_most_draw row_copy_seconds percent_of_row_copy draws ceiling_beaten; do
     equal_text "key $key" "$(grep "\"name\"" stdout | grep -c "\"$key\": ")" 1
 done
 equal_text "no geometric mean without 4096 tokens" "$(grep -c '"geomean_percent": null' stdout)" 1
@@ -29,9 +30,9 @@ equal_text "one thread is as fast as one" \
 # shellcheck disable=SC2086
 good groups moetoken bench --hidden 16 --experts 4 --topk 1 --tokens 4096 --rounds 3
 equal_text "a line for each group" \
-    "$(grep -c '^\(bf16\|f16 \|f32 \) \(yes\|no\) *dropless *1 *[0-9.]* *[0-9.]*  custom$' stdout)" 1
+    "$(grep -c '^\(bf16\|f16 \|f32 \) \(yes\|no\) *dropless *1 *[0-9.]* *[0-9.]* *[0-9.]*  custom$' stdout)" 1
 good groups moetoken bench --hidden 16 --experts 4 --topk 1 --tokens 4096 --rounds 3 --json
-for key in dtype probs drop_and_pad tokens cases geomean_percent least_percent least_name; do
+for key in dtype probs drop_and_pad tokens cases geomean_percent_of_row_copy geomean_percent least_percent least_name; do
     equal_text "groups: $key" \
         "$(sed -n '/"groups"/,$p' stdout | grep "least_name" | grep -c "\"$key\": ")" 1
 done

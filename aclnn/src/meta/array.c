@@ -1,5 +1,5 @@
 /* array.c - arrays of numbers, scalars, and lists of tensors and scalars: copies of what the
- * program hands in, each with a size that can be asked for. */
+ * program hands in, each of which knows its size. */
 #include "runtime/message.h"
 #include "runtime/registry.h"
 #include "tensor.h"

@@ -1,6 +1,6 @@
-/* caller_array.c - tells a C++ caller from a C one, for the arrays of the getters in tensor.c: its
- * file is linked with C++'s run time. (That this run time is loaded says nothing: sanitizers load
- * it.) */
+/* caller_array.c - tells a C++ caller from a C one, for the arrays that the getters in tensor.c
+ * return: a C++ caller's file is linked against the C++ runtime. (That the runtime is loaded proves
+ * nothing: sanitizers load it.) */
 #include "caller_array.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* C++'s operator new[](size_t), where some file of the process brings it. */
+/* C++'s operator new[](size_t), where some file of the process provides it. */
 extern void *_Znam(size_t bytes) __attribute__((weak));
 
 #ifdef __GLIBC__
@@ -19,7 +19,7 @@ static bool is_cxx_run_time(const char *name)
     return strncmp(name, "libstdc++", 9) == 0 || strncmp(name, "libc++", 6) == 0;
 }
 
-/* Whether the file's dynamic section asks for C++'s run time. */
+/* Whether the file's dynamic section needs the C++ runtime. */
 static bool needs_cxx(const struct link_map *file)
 {
     const char *strings = NULL;

@@ -5,8 +5,7 @@
 #include <stddef.h>
 
 /* From operator new[] when the code at `caller`, a return address, is C++, which frees with
- * delete[]; else from malloc. Ordinary run times do not mind the difference, sanitizers and
- * valgrind do. */
+ * delete[]; else from malloc. Ordinary runtimes do not care; sanitizers and valgrind do. */
 void *caller_array(size_t bytes, const void *caller);
 
 #endif

@@ -103,7 +103,7 @@ aclnnStatus aclDestroyTensor(const aclTensor *tensor)
     return live ? ACLNN_SUCCESS : ACLNN_ERR_PARAM_INVALID;
 }
 
-/* The tensor of a getter, held until registry_drop. */
+/* The tensor that a getter was given, held until registry_drop. */
 static aclnnStatus hold_tensor(const aclTensor *tensor, bool places_given, const char *function)
 {
     if (tensor == NULL || !places_given)

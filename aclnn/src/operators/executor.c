@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before the message: the function it comes from. */
+/* Puts the function's name in front of the message. */
 static aclnnStatus named(const struct operator_description *description, aclnnStatus status)
 {
     return fail(status, "%sGetWorkspaceSize: %s", description->name, recent_message());

@@ -15,9 +15,9 @@ struct operator_description {
     size_t count;
     aclnnStatus shape_status; /* what a wrong shape gets */
     uint32_t flags;           /* of moetoken_options */
-    const char *absent_from;  /* a product that has others of the operators, but not this one */
-    /* The operator, with moetoken.h; with check_only its checks that need no data. What moetoken.h
-     * answers goes through executor_result(), which makes the message too. */
+    const char *absent_from;  /* a product that has some of these operators but not this one */
+    /* Runs the operator through moetoken.h; with check_only, only the checks that need no data.
+     * moetoken.h's status goes through executor_result(), which also sets the message. */
     aclnnStatus (*call)(const aclOpExecutor *executor, const moetoken_options *options,
                         bool check_only);
 };
@@ -93,12 +93,12 @@ bool executor_outputs_empty(const aclOpExecutor *executor);
 const char *executor_name(const aclOpExecutor *executor, size_t place);
 bool executor_touches(const aclOpExecutor *executor, size_t place);
 
-/* Phase one ends: with a status that is not ACLNN_SUCCESS the executor is gone, else it is *out and
- * the size of its workspace is *workspace_size. */
+/* Finishes phase one: with any status but ACLNN_SUCCESS the executor is freed; otherwise it becomes
+ * *out, and *workspace_size the size of its workspace. */
 aclnnStatus executor_finish(aclOpExecutor *executor, aclnnStatus status, int64_t tokens_num,
                             int64_t slots_num, uint64_t *workspace_size, aclOpExecutor **out);
 
-/* What a run works on, as a device does: changes made meanwhile count for the next run. */
+/* The copy that a run works on, as on a device: changes made meanwhile apply to the next run. */
 void executor_copy(aclOpExecutor *copy, const aclOpExecutor *executor);
 
 /* Phase two. */

@@ -303,7 +303,7 @@ static bool is_option(aclSysParamOpt opt, const char *function)
     return false;
 }
 
-/* Taken and forgotten: results are deterministic whatever is asked for. */
+/* Accepted and ignored: results are deterministic whatever the setting. */
 aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value)
 {
     (void)value;

@@ -1,4 +1,4 @@
-/* message.h - statuses with words: what aclGetRecentErrMsg answers. */
+/* message.h - statuses with a message: what aclGetRecentErrMsg returns. */
 #ifndef ACLNN_MESSAGE_H
 #define ACLNN_MESSAGE_H
 

@@ -41,10 +41,10 @@ void *registry_allocate(enum resource_kind kind, size_t bytes);
  * it is instead, beginning with `name`; with checks also a report on stderr. */
 bool registry_hold(enum resource_kind kind, const void *address, const char *name);
 
-/* The same without a word. */
+/* The same, without a message. */
 bool registry_hold_quietly(enum resource_kind kind, const void *address);
 
-/* Once more, for an object that somebody is known to hold. */
+/* Adds a hold to an object that is known to be held. */
 void registry_hold_again(const void *address);
 
 /* Ends one hold. What was given back meanwhile goes with the last one. */

@@ -273,7 +273,7 @@ void stream_set_fault(struct stream *stream, aclError status)
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* The fault that was set since the last time; told once. */
+/* The fault set since the last call; reported once. */
 static aclError take_fault(struct stream *stream, const char *function)
 {
     char text[STREAM_FAULT_SIZE];

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "output_file.h"
@@ -53,11 +52,9 @@ static int describe(char *text, size_t size, const struct entry *entry, uint64_t
 }
 
 /* Padded with spaces, so that the tensors start at a multiple of 8 bytes. */
-static size_t make_header(char *text, size_t size, const struct entry *entries, size_t count,
-                          bool drop_and_pad)
+static size_t make_header(char *text, size_t size, const struct entry *entries, size_t count)
 {
-    int length = snprintf(text, size, "{\"__metadata__\":{\"drop_and_pad\":\"%s\"}",
-                          drop_and_pad ? "true" : "false");
+    int length = snprintf(text, size, "{\"__metadata__\":{\"made_by\":\"train_moe\"}");
     uint64_t begin = 0;
     for (size_t i = 0; i < count; i++) {
         if (!entries[i].tensor)
@@ -75,16 +72,14 @@ void case_file_write(const char *path, const moetoken_unpermute_grad_args *args)
 {
     /* The widest elements first: every tensor is then aligned to its own elements. */
     const struct entry entries[] = {
-        {"probs", args->probs},
+        {"weights", args->weights},
         {"out_index", args->out_index},
-        {"permute_token_id", args->permute_token_id},
         {"unpermuted_tokens_grad", args->unpermuted_tokens_grad},
         {"permuted_tokens", args->permuted_tokens},
-        {"routing_map", args->routing_map},
     };
     size_t count = sizeof entries / sizeof entries[0];
     char header[4096];
-    size_t length = make_header(header, sizeof header, entries, count, args->drop_and_pad);
+    size_t length = make_header(header, sizeof header, entries, count);
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)length >> 8 * i);

@@ -16,12 +16,16 @@ enum kind {
     ROUTER
 };
 
-/* The words of an option that takes one of two; their positions are its values. */
-static const char *const words[][2] = {[WHOLE] = {NULL, NULL},
-                                       [FRACTION] = {NULL, NULL},
-                                       [SCHEDULE] = {"constant", "cosine"},
-                                       [DTYPE] = {"float32", "bfloat16"},
-                                       [ROUTER] = {"learned", "frozen-random"}};
+#define WORDS_MOST 3
+
+/* The words of an option that takes one of them; their positions are its values. */
+static const char *const words[][WORDS_MOST] = {
+    [WHOLE] = {NULL},
+    [FRACTION] = {NULL},
+    [SCHEDULE] = {"constant", "cosine"},
+    [DTYPE] = {"float32", "bfloat16"},
+    [ROUTER] = {"mixtral", "deepseek-v3", "frozen-random"},
+};
 
 struct option {
     const char *name, *help;
@@ -45,12 +49,14 @@ static const struct option table[] = {
     {"--evaluate-every", "steps of a table's row", WHOLE, offsetof(struct config, evaluate_every),
      1, 1e9},
     {"--dtype", "of the rows that go to experts", DTYPE, offsetof(struct config, bfloat16), 0, 1},
-    {"--router", "whether it learns", ROUTER, offsetof(struct config, frozen_router), 0, 1},
+    {"--router", "", ROUTER, offsetof(struct config, router), 0, 2},
     {"--seed", "of weights and batches", WHOLE, offsetof(struct config, seed), 0, 9e15},
     {"--capacity-factor", "an expert's rows over an even load's; 0: dropless", FRACTION,
      offsetof(struct config, capacity_factor), 0, 64},
-    {"--aux", "weight of the load-balancing loss", FRACTION, offsetof(struct config, aux_weight), 0,
-     100},
+    {"--aux", "mixtral: weight of the load-balancing loss", FRACTION,
+     offsetof(struct config, aux_weight), 0, 100},
+    {"--bias-rate", "deepseek-v3: step of the load-balancing bias", FRACTION,
+     offsetof(struct config, bias_rate), 0, 1},
     {"--learning-rate", "at its highest", FRACTION, offsetof(struct config, learning_rate), 0, 10},
     {"--weight-decay", "of the matrices", FRACTION, offsetof(struct config, weight_decay), 0, 10},
 };
@@ -80,20 +86,36 @@ struct config config_default(void)
                            .evaluate_every = 50,
                            .seed = 1,
                            .aux_weight = 0.01,
+                           .bias_rate = 0.01,
                            .learning_rate = 4e-3,
                            .weight_decay = 0.1};
+}
+
+/* "cosine or constant", "mixtral, deepseek-v3 or frozen-random". */
+static const char *list_words(char text[96], const char *const allowed[WORDS_MOST])
+{
+    int count = 0;
+    while (count < WORDS_MOST && allowed[count])
+        count++;
+    text[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        strcat(text, i == 0 ? "" : i + 1 < count ? ", " : " or ");
+        strcat(text, allowed[i]);
+    }
+    return text;
 }
 
 static bool parse_word(const struct option *option, const char *value, double *out)
 {
     const char *const *allowed = words[option->kind];
-    for (int i = 0; i < 2; i++)
+    char text[96];
+    for (int i = 0; i < WORDS_MOST && allowed[i]; i++)
         if (strcmp(value, allowed[i]) == 0) {
             *out = i;
             return true;
         }
-    fprintf(stderr, "train_moe: %s is %s; expected %s or %s\n", option->name, value, allowed[0],
-            allowed[1]);
+    fprintf(stderr, "train_moe: %s is %s; expected %s\n", option->name, value,
+            list_words(text, allowed));
     return false;
 }
 
@@ -159,9 +181,11 @@ void config_print_options(void)
     for (size_t i = 0; i < OPTIONS; i++) {
         const char *const *allowed = words[table[i].kind];
         double value = value_in(&config, &table[i]);
+        char text[96];
         printf("  %-18s %s", table[i].name, table[i].help);
         if (allowed[0])
-            printf(": %s or %s (%s)\n", allowed[0], allowed[1], allowed[value > 0]);
+            printf("%s%s (%s)\n", table[i].help[0] ? ": " : "", list_words(text, allowed),
+                   allowed[(int)value]);
         else
             printf(" (%g)\n", value);
     }

@@ -11,13 +11,19 @@
 #define MAX_EXPERTS 64
 #define VOCABULARY  256 /* bytes */
 
+enum router {
+    ROUTER_MIXTRAL,  /* softmax; a loss keeps the load even */
+    ROUTER_DEEPSEEK, /* sigmoid; a bias on the choice keeps it even */
+    ROUTER_FROZEN    /* mixtral's as it was drawn at the start */
+};
+
 /* All members have 8 bytes: no padding, the struct goes to the checkpoint as it is. */
 struct config {
     int64_t layers, width, heads, context;
     int64_t experts, topk, hidden;
     int64_t batch, steps, warmup, cosine, evaluate_every;
-    int64_t bfloat16, frozen_router, seed;
-    double capacity_factor, aux_weight;
+    int64_t bfloat16, router, seed;
+    double capacity_factor, aux_weight, bias_rate;
     double learning_rate, weight_decay;
 };
 

@@ -15,9 +15,21 @@ static void add_tensor(struct model *model, const char *name, int layer, int64_t
                         .offset = model->parameters_count,
                         .count = count,
                         .spread = spread,
-                        .decays = spread > 0 && strcmp(name, "embedding") != 0,
-                        .frozen = model->config.frozen_router && strcmp(name, "router") == 0};
+                        .decays = spread > 0 && strcmp(name, "embedding") != 0};
     model->parameters_count += count;
+}
+
+/* The router's weights, and with deepseek-v3's the bias, which the optimizer leaves alone. */
+static void add_router(struct model *model, int layer, double spread)
+{
+    const struct config *config = &model->config;
+    add_tensor(model, "router", layer, config->width * config->experts, spread);
+    model->tensors[model->tensors_count - 1].frozen = config->router == ROUTER_FROZEN;
+    if (config->router != ROUTER_DEEPSEEK)
+        return;
+    add_tensor(model, "router_bias", layer, config->experts, 0);
+    model->tensors[model->tensors_count - 1].frozen = true;
+    model->tensors[model->tensors_count - 1].zero = true;
 }
 
 static void list_tensors(struct model *model)
@@ -33,7 +45,7 @@ static void list_tensors(struct model *model)
         add_tensor(model, "qkv", layer, 3 * square, plain);
         add_tensor(model, "projection", layer, square, plain * into_residual);
         add_tensor(model, "experts_norm", layer, width, 0);
-        add_tensor(model, "router", layer, width * config->experts, plain);
+        add_router(model, layer, plain);
         add_tensor(model, "up", layer, expert, plain);
         add_tensor(model, "down", layer, expert, into_residual / sqrt((double)config->hidden));
     }
@@ -52,6 +64,8 @@ static void bind_weights(const struct model *model, struct weights *weights, rea
         weights->blocks[layer].projection = base + (tensor++)->offset;
         weights->blocks[layer].experts_norm = base + (tensor++)->offset;
         weights->blocks[layer].moe.router = base + (tensor++)->offset;
+        if (model->config.router == ROUTER_DEEPSEEK)
+            weights->blocks[layer].moe.bias = base + (tensor++)->offset;
         weights->blocks[layer].moe.up = base + (tensor++)->offset;
         weights->blocks[layer].moe.down = base + (tensor++)->offset;
     }
@@ -77,7 +91,8 @@ static void draw_weights(struct model *model)
         uint64_t seed = random_bits((uint64_t)model->config.seed, 1000 + (uint64_t)i);
         for (int64_t j = 0; j < tensor->count; j++) {
             double unit = ldexp((double)(random_bits(seed, (uint64_t)j) >> 11), -52) - 1;
-            values[j] = tensor->spread > 0 ? (real)(unit * tensor->spread * 1.7320508) : 1;
+            values[j] = tensor->spread > 0 ? (real)(unit * tensor->spread * 1.7320508)
+                                           : (real)(tensor->zero ? 0 : 1);
         }
     }
 }
@@ -117,7 +132,9 @@ static void create_block(struct model *model, struct block *block)
         .experts = config->experts,
         .topk = config->topk,
         .capacity_factor = config->capacity_factor,
+        .balance_by_bias = config->router == ROUTER_DEEPSEEK,
         .aux_weight = config->aux_weight,
+        .bias_rate = config->bias_rate,
         .type = config->bfloat16 ? MOETOKEN_BF16 : REAL_TYPE,
     });
 }
@@ -132,13 +149,7 @@ static int64_t largest_matrix(const struct config *config)
 /* One workspace for all layers and operators: then a step allocates nothing. */
 static void create_workspace(struct model *model)
 {
-    int64_t tokens = model->config.batch * model->config.context;
-    int64_t slots = moe_slots(&model->blocks[0].moe.config, tokens);
-    size_t bytes;
-    if (moetoken_workspace_size(tokens, slots, &bytes) != MOETOKEN_OK) {
-        fprintf(stderr, "train_moe: workspace: %s\n", moetoken_last_error());
-        exit(1);
-    }
+    size_t bytes = moe_workspace_bytes(&model->blocks[0].moe.config, model->options.threads);
     model->options.workspace = allocate((int64_t)bytes, 1);
     model->options.workspace_bytes = bytes;
 }
@@ -283,6 +294,14 @@ void model_backward(struct model *model, const uint8_t *bytes)
     for (int layer = (int)model->config.layers; layer-- > 0;)
         block_backward(model, layer, tokens);
     embedding_backward(model->weight_gradients.embedding, model->dx, bytes, tokens, width);
+}
+
+void model_update_biases(const struct model *model)
+{
+    for (int layer = 0; layer < model->config.layers; layer++)
+        if (model->config.router == ROUTER_DEEPSEEK)
+            moe_update_bias(&model->blocks[layer].moe, &model->weights.blocks[layer].moe,
+                            &model->options);
 }
 
 double model_aux_loss(const struct model *model)

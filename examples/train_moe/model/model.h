@@ -13,7 +13,7 @@
 #include "moe.h"
 #include "real.h"
 
-#define MAX_TENSORS (3 + 7 * MAX_LAYERS)
+#define MAX_TENSORS (3 + 8 * MAX_LAYERS)
 
 /* One named piece of the parameters. */
 struct tensor {
@@ -21,8 +21,9 @@ struct tensor {
     int layer; /* -1: of none */
     int64_t offset, count;
     double spread; /* standard deviation at the start; 0: all ones */
+    bool zero;     /* all zeros at the start */
     bool decays;   /* under weight decay */
-    bool frozen;   /* left as it was at the start */
+    bool frozen;   /* the optimizer leaves it alone */
 };
 
 /* Parameters, or their gradients. */
@@ -69,6 +70,9 @@ double model_forward(struct model *model, const uint8_t *bytes, const uint8_t *t
 
 /* The gradient of that loss plus the balancing losses, right after model_forward on `bytes`. */
 void model_backward(struct model *model, const uint8_t *bytes);
+
+/* Balances the experts' loads where the router does so by a bias, after a training step. */
+void model_update_biases(const struct model *model);
 
 /* The balancing losses of the last forward pass, weighted. */
 double model_aux_loss(const struct model *model);

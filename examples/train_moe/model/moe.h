@@ -1,10 +1,10 @@
 /* moe.h - the mixture-of-experts layer: router, dispatch, experts, combine, and the way back.
  *
- * The dispatch and the combine are the library's four operators; everything else is the model's. */
+ * Router, dispatch and combine are the library's; everything else is the model's. */
 #ifndef TRAIN_MOE_MOE_H
 #define TRAIN_MOE_MOE_H
 
-#include <moetoken/moetoken.h>
+#include <moetoken/router.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,37 +14,38 @@ struct moe_config {
     int64_t tokens; /* at most, in one pass */
     int64_t width, hidden, experts, topk;
     double capacity_factor; /* 0: dropless; else each expert takes this share of an even load */
-    double aux_weight;      /* of the load-balancing loss */
+    bool balance_by_bias;   /* deepseek-v3's router: sigmoid scores, and a bias on the choice */
+    double aux_weight;      /* mixtral's router: of the load-balancing loss */
+    double bias_rate;       /* deepseek-v3's router: what a step changes of the bias */
     moetoken_type type;     /* of the rows that go through the operators */
 };
 
 /* Weights, or their gradients. */
 struct moe_weights {
     real *router; /* [width, experts] */
-    real *up;     /* [experts, width, hidden] */
-    real *down;   /* [experts, hidden, width] */
+    real *bias; /* [experts], balance_by_bias: no gradient, moe_update_bias changes it; else NULL */
+    real *up;   /* [experts, width, hidden] */
+    real *down; /* [experts, hidden, width] */
 };
 
 /* What forward leaves for backward, and what a step reports. */
 struct moe {
     struct moe_config config;
-    int64_t tokens, slots, capacity; /* of the last forward pass; capacity 0: dropless */
+    int64_t tokens, slots, rows, capacity; /* of the last forward pass; capacity 0: dropless */
 
-    real *probs;   /* [tokens, experts] softmax over all experts */
-    real *gates;   /* [tokens, experts] weights of the chosen experts, else 0 */
-    real *dgates;  /* [tokens, experts] */
-    uint8_t *map;  /* [tokens, experts] 1 where the expert is chosen */
-    real *balance; /* [experts] derivative of the balancing loss by the mean probability */
-
-    int32_t *sorted_indices, *out_index, *permute_token_id; /* [slots] */
-    int64_t *first_row;                                     /* [experts + 1] */
+    real *logits, *scores;     /* [tokens, experts] */
+    real *dlogits, *dscores;   /* [tokens, experts]; dscores: of the balancing loss */
+    int32_t *expert_ids;       /* [tokens, topk] the experts of each token, best first */
+    real *gates, *dgates;      /* [tokens, topk] their weights */
+    int32_t *sorted_indices;   /* [slots] the row of each slot */
+    int64_t *kept, *first_row; /* [experts] rows of each expert; [experts + 1] the first of them */
 
     void *token_side;  /* [tokens, width] of config.type: what goes in or comes out */
-    void *expert_side; /* [slots, width] of config.type: experts' inputs */
-    void *answers; /* [slots, width] of config.type: their outputs, then the gradient of those */
-    real *rows;    /* [slots, width] experts' inputs as numbers of the model */
-    real *rows_scratch;             /* [slots, width] */
-    real *before, *after, *dhidden; /* [slots, hidden] around the activation */
+    void *expert_side; /* [rows, width] of config.type: experts' inputs */
+    void *answers;     /* [rows, width] of config.type: their outputs, then the gradient of those */
+    real *inputs;      /* [rows, width] experts' inputs as numbers of the model */
+    real *rows_scratch;             /* [rows, width] */
+    real *before, *after, *dhidden; /* [rows, hidden] around the activation */
 
     int64_t *load;    /* [experts] choices of the tokens */
     int64_t dropped;  /* choices that found their expert full */
@@ -52,8 +53,8 @@ struct moe {
     const char *dump; /* the next backward pass writes unpermute_grad's inputs there, or NULL */
 };
 
-/* The slots of so many tokens. */
-int64_t moe_slots(const struct moe_config *config, int64_t tokens);
+/* The bytes of workspace that forward and backward need. */
+size_t moe_workspace_bytes(const struct moe_config *config, int32_t threads);
 
 struct moe moe_create(const struct moe_config *config);
 void moe_destroy(struct moe *moe);
@@ -66,5 +67,10 @@ void moe_forward(struct moe *moe, const struct moe_weights *weights, real *y, co
 void moe_backward(struct moe *moe, const struct moe_weights *weights,
                   const struct moe_weights *gradients, real *dx, const real *dy, const real *x,
                   const moetoken_options *options, real *scratch);
+
+/* After a training step, with balance_by_bias: experts with less than the mean load of the last
+ * forward pass are chosen more easily from now on, those with more less. */
+void moe_update_bias(const struct moe *moe, const struct moe_weights *weights,
+                     const moetoken_options *options);
 
 #endif

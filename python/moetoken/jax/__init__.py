@@ -1,7 +1,7 @@
 """The operators for JAX on the CPU: jit, grad, jvp, vmap and shard_map, in any combination.
 
-The functions have the names of the contract. All four can be differentiated, forward and backward,
-as often as wanted; only what is needed is computed. Sizes that shape the results
+The functions have the names of the contract. All can be differentiated, forward and backward, as
+often as wanted; only what is needed is computed. Sizes that shape the results
 (``num_out_tokens``, ``rows_num``, ``restore_shape``) are Python numbers, known when JAX traces.
 Shapes and types are checked then too, and raise ValueError or TypeError; what depends on values
 is raised as JAX's runtime error, with the library's message, when the computation runs.
@@ -17,8 +17,31 @@ from jax import Array, dtypes
 from . import _operators
 from ._checks import Arg, check, whole
 from ._primitives import shape
+from ._router import (
+    DropResult,
+    RouterResult,
+    router,
+    router_balance_loss,
+    router_drop,
+    router_grad,
+    router_update_bias,
+    router_z_loss,
+)
 
-__all__ = ["permute", "permute_grad", "unpermute", "unpermute_grad"]
+__all__ = [
+    "DropResult",
+    "RouterResult",
+    "permute",
+    "permute_grad",
+    "router",
+    "router_balance_loss",
+    "router_drop",
+    "router_grad",
+    "router_update_bias",
+    "router_z_loss",
+    "unpermute",
+    "unpermute_grad",
+]
 
 
 def permute(

@@ -30,6 +30,11 @@ for _name in (
     "permute_grad_by_ids",
     "unpermute_by_ids",
     "unpermute_grad_by_ids",
+    "router",
+    "router_grad",
+    "router_balance_loss",
+    "router_z_loss",
+    "router_drop",
 ):
     jax.ffi.register_ffi_target(
         f"moetoken_{_name}",
@@ -62,16 +67,16 @@ def call(
     batch: tuple[int, ...],
     arguments: Sequence[Any],
     results: Sequence[Optional[Shape]],
-    **numbers: int,
+    **numbers: float,
 ) -> list[Any]:
-    """One custom call: absent tensors are None on both sides, numbers go as int64."""
+    """One custom call: absent tensors are None on both sides, whole numbers go as int64."""
     wanted = [jax.ShapeDtypeStruct((*batch, *s.sizes), s.dtype) for s in results if s is not None]
     numbers = {"flags": 0, "threads": 0, **numbers}
     numbers.update(arguments=_mask(arguments), results=_mask(results))
     found = iter(
         jax.ffi.ffi_call(f"moetoken_{name}", wanted)(
             *(array for array in arguments if array is not None),
-            **{key: np.int64(value) for key, value in numbers.items()},
+            **{k: np.float64(v) if type(v) is float else np.int64(v) for k, v in numbers.items()},
         )
     )
     return [None if result is None else next(found) for result in results]

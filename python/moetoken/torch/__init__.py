@@ -1,8 +1,8 @@
 """The operators for PyTorch on the CPU: autograd, torch.compile and torch.export work with them.
 
 The functions here have the names of the contract and take and return tensors. ``permute`` and
-``unpermute`` are differentiable; only the gradients that are needed are computed. Beneath are
-operators registered with torch.library as ``torch.ops.moetoken.*``.
+``unpermute`` are differentiable, and so are ``router`` and its losses; only the gradients that are
+needed are computed. Beneath are operators registered with torch.library as ``torch.ops.moetoken.*``.
 
 ``moetoken.torch.ids`` has the functions for a routing by expert ids. Other frameworks' functions:
 ``moetoken.torch.npu`` as PyTorch's Ascend plug-in has them, ``moetoken.torch.megatron`` as
@@ -19,11 +19,29 @@ from torch import Tensor
 from .._arrays import flags
 from . import _operators
 from ._checks import check_rank, check_restore_shape, count, to_restore
+from ._router import (
+    DropResult,
+    RouterResult,
+    router,
+    router_balance_loss,
+    router_drop,
+    router_grad,
+    router_update_bias,
+    router_z_loss,
+)
 
 __all__ = [
+    "DropResult",
+    "RouterResult",
     "Unpermuted",
     "permute",
     "permute_grad",
+    "router",
+    "router_balance_loss",
+    "router_drop",
+    "router_grad",
+    "router_update_bias",
+    "router_z_loss",
     "unpermute",
     "unpermute_grad",
     "unpermute_with_indices",

@@ -1,4 +1,5 @@
-"""`permute` and `unpermute` of Megatron-Core's ``moe_utils``, on the CPU, as drop-ins.
+"""Functions of Megatron-Core's ``moe_utils``, on the CPU, as drop-ins: `permute`, `unpermute`, and
+those of the router.
 
 The calling convention is Megatron's: ``sorted_indices`` holds the token of each row, in expert
 order. Sums are made in float32 (float64 for float64), whatever the type of the tokens, and rounded
@@ -25,10 +26,29 @@ from .. import _library
 from .._arrays import flag
 from . import _operators
 from ._checks import ANY, check_float, check_rank, count, naming, to_restore
+from ._megatron_router import (
+    apply_router_token_dropping,
+    compute_routing_scores_for_aux_loss,
+    get_updated_expert_bias,
+    group_limited_topk,
+    switch_load_balancing_loss_func,
+    topk_routing_with_score_function,
+    z_loss_func,
+)
 from ._operators import call, unread_rows
 from ._registration import Rules, register
 
-__all__ = ["permute", "unpermute"]
+__all__ = [
+    "apply_router_token_dropping",
+    "compute_routing_scores_for_aux_loss",
+    "get_updated_expert_bias",
+    "group_limited_topk",
+    "permute",
+    "switch_load_balancing_loss_func",
+    "topk_routing_with_score_function",
+    "unpermute",
+    "z_loss_func",
+]
 
 
 # ---- which Megatron -----------------------------------------------------------------------------

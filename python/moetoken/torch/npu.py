@@ -23,10 +23,18 @@ from ._npu_by_ids import (
     npu_moe_token_permute,
     npu_moe_token_unpermute,
 )
+from ._npu_gating import (
+    npu_moe_compute_expert_tokens,
+    npu_moe_gating_top_k,
+    npu_moe_gating_top_k_softmax,
+)
 
 __all__ = [
     "_npu_moe_token_unpermute_with_routing_map",
+    "npu_moe_compute_expert_tokens",
     "npu_moe_finalize_routing",
+    "npu_moe_gating_top_k",
+    "npu_moe_gating_top_k_softmax",
     "npu_moe_init_routing",
     "npu_moe_init_routing_v2",
     "npu_moe_re_routing",

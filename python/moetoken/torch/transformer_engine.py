@@ -1,4 +1,5 @@
-"""`moe_permute` and `moe_unpermute` of TransformerEngine for map_type "index", as drop-ins.
+"""TransformerEngine's `moe_permute` and `moe_unpermute` for map_type "index", and its fused router
+functions, as drop-ins.
 
 A ``row_id_map`` is in column order: entry k * T + t is the row of choice k of token t, -1 where it
 has none. Sums are made in float32 (float64 for float64), whatever the type of the tokens, and
@@ -15,8 +16,19 @@ from torch import Tensor
 from . import _by_ids
 from ._checks import check_rank, count, naming
 from ._indices import columns_first, rows_of_slots, tokens_first, weights_for, within
+from ._transformer_engine_router import (
+    fused_compute_score_for_moe_aux_loss,
+    fused_moe_aux_loss,
+    fused_topk_with_score_function,
+)
 
-__all__ = ["moe_permute", "moe_unpermute"]
+__all__ = [
+    "fused_compute_score_for_moe_aux_loss",
+    "fused_moe_aux_loss",
+    "fused_topk_with_score_function",
+    "moe_permute",
+    "moe_unpermute",
+]
 
 
 def _check_map_type(map_type: str) -> None:

@@ -4,7 +4,7 @@
 
 #include "operators/executor.h"
 
-/* The places of both operators. */
+/* The operands of both operators, by position. */
 enum combine_place {
     COMBINE_PERMUTED,
     COMBINE_SORTED_INDICES,
@@ -15,13 +15,13 @@ enum combine_place {
 
 extern const struct parameter combine_parameters[COMBINE_OPERANDS];
 
-/* Types, K (attributes.topk without probs), and all that `call` checks. */
+/* Checks types, K (attributes.topk without probs), and everything that `call` checks. */
 aclnnStatus combine_check(aclOpExecutor *executor, bool padded_mode);
 
 aclnnStatus combine_call(const aclOpExecutor *executor, const moetoken_options *options,
                          bool check_only);
 
-/* Phase one ends. */
+/* Finishes phase one. */
 aclnnStatus combine_finish(aclOpExecutor *executor, aclnnStatus status, uint64_t *workspace_size,
                            aclOpExecutor **out);
 

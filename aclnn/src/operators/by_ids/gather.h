@@ -5,12 +5,12 @@
 
 #include "operators/executor.h"
 
-/* A place that the operator does not have is -1. K is attributes.topk. */
+/* -1 where the operator does not have the operand. K is attributes.topk. */
 struct gather_places {
     int permuted_grad, permuted_probs_grad, sorted_indices, tokens_grad, probs_grad;
 };
 
-/* Slots, and all that `call` checks. */
+/* Checks the slots and everything that `call` checks. */
 aclnnStatus gather_check(aclOpExecutor *executor, const struct gather_places *places,
                          const char *topk_name, bool padded_mode);
 

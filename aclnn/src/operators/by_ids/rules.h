@@ -5,9 +5,9 @@
 
 #include "operators/executor.h"
 
-/* The padded mode that the prototypes have is not implemented anywhere. */
+/* The prototypes have a padded mode, which no product implements. */
 aclnnStatus rules_padded_mode(bool padded_mode);
-/* The same for the two permutes, whose documents have another status. */
+/* The same for the two permutes, whose documents give another status. */
 aclnnStatus rules_padded_mode_permute(bool padded_mode);
 
 /* On Atlas A2 and A3 K <= 512; `name` is what K is in the message. */

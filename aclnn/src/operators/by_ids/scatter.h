@@ -9,7 +9,7 @@ struct scatter_places {
     int permuted, tokens_grad, sorted_indices, probs, permuted_grad, probs_grad;
 };
 
-/* Types, K (attributes.topk without probs), slots, and all that `call` checks. */
+/* Checks types, K (attributes.topk without probs), slots, and everything that `call` checks. */
 aclnnStatus scatter_check(aclOpExecutor *executor, const struct scatter_places *places,
                           bool padded_mode);
 

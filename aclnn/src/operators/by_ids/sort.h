@@ -5,7 +5,7 @@
 
 #include "operators/by_ids/scratch.h"
 
-/* The operands of a permute; a place that the operator does not have is -1. */
+/* The operands of a permute; -1 where the operator does not have one. */
 struct sort_places {
     int tokens, indices, probs, permuted, sorted_indices, permuted_probs;
 };
