@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "dlpack_exchange.h"
+
 #define DLPACK_BOOL 6 /* kDLBool and the types below: headers before 0.8 leave them unnamed */
 #define DLPACK_NO_TYPE                                                                             \
     ((DLDataType){255, 0, 0}) /* refused by the library with a message that names the argument */
@@ -20,32 +22,6 @@ struct array_interface {
 enum {
     ARRAY_INTERFACE_NATIVE_ORDER = 0x200,
     ARRAY_INTERFACE_WRITEABLE = 0x400
-};
-
-/* DLPack since 1.0: what a "dltensor_versioned" capsule points to. */
-struct dlpack_version {
-    uint32_t major, minor;
-};
-struct dlpack_versioned_tensor {
-    struct dlpack_version version;
-    void *manager;
-    void (*deleter)(struct dlpack_versioned_tensor *self);
-    uint64_t flags;
-    DLTensor tensor;
-};
-#define DLPACK_READ_ONLY 1u
-
-/* DLPack since 1.3: a table of C functions, found at the type's __dlpack_c_exchange_api__. */
-struct dlpack_exchange_header {
-    struct dlpack_version version;
-    struct dlpack_exchange_header *previous;
-};
-struct dlpack_exchange_table {
-    struct dlpack_exchange_header header;
-    int (*allocate)(void);
-    int (*to_managed)(void);
-    int (*from_managed)(void);
-    int (*to_tensor)(void *object, DLTensor *tensor); /* may be NULL; borrowed from the object */
 };
 
 static struct {
@@ -192,8 +168,7 @@ static enum array_view_result open_array_interface(struct array_view *view, PyOb
     return take_shape(view, array->ndim, array->itemsize, array->shape, array->strides);
 }
 
-/* The type's DLPack exchange table, or NULL without an exception. */
-static const struct dlpack_exchange_table *find_exchange_table(PyObject *object)
+const struct dlpack_exchange_table *dlpack_exchange_table_of(PyObject *object)
 {
     PyObject *type = PyObject_Type(object);
     PyObject *capsule = type ? find_attribute(type, python.exchange_api) : NULL;
@@ -327,7 +302,7 @@ enum array_view_result array_view_open(struct array_view *view, PyObject *object
     Py_DecRef(type);
     if (type == python.numpy_array)
         return open_array_interface(view, object, name, writes);
-    const struct dlpack_exchange_table *table = find_exchange_table(object);
+    const struct dlpack_exchange_table *table = dlpack_exchange_table_of(object);
     if (table && table->to_tensor)
         return open_exchanged(view, table, object, name);
     if (PyCapsule_IsValid(object, "dltensor") || PyCapsule_IsValid(object, "dltensor_versioned")) {
