@@ -28,7 +28,9 @@ static struct {
     PyObject *numpy_array;
     PyObject *array_struct, *dtype, *name, *dlpack, *exchange_api, *is_neg; /* attribute names */
     PyObject *no_arguments, *max_version;
-    PyObject *bfloat16; /* ml_dtypes' dtype, once one has been seen */
+    PyObject *bfloat16;        /* ml_dtypes' dtype, once one has been seen */
+    PyObject *exchanging_type; /* the first type that was seen to have an exchange table */
+    const struct dlpack_exchange_table *exchange_table; /* its own */
 } python;
 
 bool array_view_setup(PyObject *numpy_array)
@@ -171,6 +173,10 @@ static enum array_view_result open_array_interface(struct array_view *view, PyOb
 const struct dlpack_exchange_table *dlpack_exchange_table_of(PyObject *object)
 {
     PyObject *type = PyObject_Type(object);
+    if (type && type == python.exchanging_type) {
+        Py_DecRef(type);
+        return python.exchange_table;
+    }
     PyObject *capsule = type ? find_attribute(type, python.exchange_api) : NULL;
     const struct dlpack_exchange_header *header = NULL;
     if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
@@ -179,8 +185,12 @@ const struct dlpack_exchange_table *dlpack_exchange_table_of(PyObject *object)
         header = header->previous;
     if (capsule)
         Py_DecRef(capsule);
-    if (type)
+    if (type && header && !python.exchanging_type) { /* the reference to it is kept */
+        python.exchanging_type = type;
+        python.exchange_table = (const struct dlpack_exchange_table *)header;
+    } else if (type) {
         Py_DecRef(type);
+    }
     return (const struct dlpack_exchange_table *)header; /* lives as long as the process */
 }
 
@@ -190,14 +200,12 @@ static enum array_view_result open_exchanged(struct array_view *view,
                                              const struct dlpack_exchange_table *table,
                                              PyObject *object, const char *name)
 {
-    PyObject *method = find_attribute(object, python.is_neg);
-    PyObject *answer = method ? PyObject_Call(method, python.no_arguments, NULL) : NULL;
+    PyObject *answer = PyObject_CallMethodObjArgs(object, python.is_neg, NULL);
     int negated = answer ? PyObject_IsTrue(answer) : 0;
-    if (method)
-        Py_DecRef(method);
     if (answer)
         Py_DecRef(answer);
-    PyErr_Clear();
+    else
+        PyErr_Clear();
     if (negated > 0) {
         PyErr_Format(PyExc_ValueError,
                      "%s is a lazy view, negated when read: expected its resolve_neg()", name);

@@ -47,7 +47,8 @@ def numpy_empty(shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarra
     taken = _take(size)
     if taken is None:
         return np.empty(shape, dtype)
-    return np.asarray(_Holder(*taken, size)).view(dtype).reshape(shape)
+    address, handle = taken
+    return np.asarray(_Holder(address, handle, size)).view(dtype).reshape(shape)
 
 
 def empty_cache() -> None:

@@ -227,7 +227,7 @@ def _unpermute_grad_outputs(
     g = unpermuted_tokens_grad
     return (
         empty_rows(g, rows_num, g.shape[1]) if wants_rows else _nothing(g),
-        _nothing(g) if weights is None or not wants_weights else weights.new_empty(weights.shape),
+        _nothing(g) if weights is None or not wants_weights else weights.new_empty(*weights.shape),
     )
 
 

@@ -291,7 +291,7 @@ def _unpermute_grad_outputs(
     g = unpermuted_tokens_grad
     return (
         empty_rows(g, rows_num, g.shape[1]) if wants_tokens_grad else _nothing(g),
-        _nothing(g) if probs is None or not wants_probs_grad else probs.new_empty(probs.shape),
+        _nothing(g) if probs is None or not wants_probs_grad else probs.new_empty(*probs.shape),
     )
 
 

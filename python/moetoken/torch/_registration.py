@@ -174,7 +174,8 @@ def _recording_function(name: str, compute: Callable[..., Any], rules: Rules) ->
             rules.context(ctx, values, output)
         return output
 
-    methods = {"forward": staticmethod(forward), "backward": staticmethod(rules.backward)}
+    backward: Any = rules.backward
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type(name, (torch.autograd.Function,), methods)
 
 
