@@ -226,7 +226,7 @@ static int run(int argc, char **argv)
 static const struct option_spec options[] = {
     {.name = "operator",
      .kind = OPTION_CHOICE,
-     .value = OPERATORS_CHOICES,
+     .value = ROW_OPERATORS_CHOICES,
      .offset = SETTING(operator_kind),
      .help = "what the command computes"},
     {.name = "run",

@@ -224,6 +224,9 @@ static void list_tensors(struct case_writer *writer)
             add(writer, "permuted_probs_grad", p->probs_type, 1, rows, 0);
         add(writer, "sorted_indices", p->index_type, 1, slots, 0);
         break;
+    case OPERATOR_ROUTER:
+    case OPERATOR_ROUTER_GRAD: /* not a choice of the command */
+        break;
     }
     if (map)
         add(writer, "routing_map", p->map_type, 2, p->tokens, p->experts);
