@@ -8,6 +8,7 @@
 
 #include "conform.h"
 #include "shrink.h"
+#include "trial_judge.h"
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
@@ -154,10 +155,14 @@ static bool write_script(const struct conform *conform, const struct failure_kin
 {
     char path[PATH_SIZE + 32], here[PATH_SIZE], out[PATH_SIZE + 32], input[PATH_SIZE + 32];
     char command[16384], quoted_here[4 * PATH_SIZE], quoted_out[4 * PATH_SIZE],
-        quoted_input[4 * PATH_SIZE];
+        quoted_input[4 * PATH_SIZE], quoted_blank[4 * PATH_SIZE], blank[PATH_SIZE + 32],
+        error[TENSOR_FILE_ERROR_SIZE];
     snprintf(path, sizeof path, "%s/reproduce.sh", kind->folder);
     trial_path(trial, "case", input);
     trial_path(trial, "out", out);
+    trial_path(trial, "blank", blank);
+    if (!trial_write_blank(trial, blank, 0, error))
+        return false;
     if (getcwd(here, sizeof here) == NULL ||
         !trial_command(trial->settings, input, out, command, sizeof command))
         return false;
@@ -165,12 +170,14 @@ static bool write_script(const struct conform *conform, const struct failure_kin
     if (script == NULL)
         return false;
     shell_quote(here, quoted_here, sizeof quoted_here);
+    shell_quote(blank, quoted_blank, sizeof quoted_blank);
     shell_quote(out, quoted_out, sizeof quoted_out);
     shell_quote(input, quoted_input, sizeof quoted_input);
     fprintf(script, "#!/bin/sh\n# %s, in %lld cases; seed %llu, case %lld.\n",
             finding_kind_name(kind->kind), (long long)kind->count,
             (unsigned long long)conform->suite.seed, (long long)kind->smallest);
-    fprintf(script, "cd %s || exit\nrm -f %s\n%s || exit\n", quoted_here, quoted_out, command);
+    fprintf(script, "cp %s %s && cd %s || exit\n%s || exit\n", quoted_blank, quoted_out,
+            quoted_here, command);
     print_judge(conform, kind, quoted_input, quoted_out, script);
     return fclose(script) == 0;
 }

@@ -69,8 +69,8 @@ static void draw_sizes(struct draws *draws, enum theme theme, struct problem *pr
     if (theme == THEME_ONE_TOKEN || theme == THEME_NO_TOKEN)
         problem->tokens = theme == THEME_ONE_TOKEN;
     if (theme == THEME_WIDE) {
-        problem->tokens = draw_size(draws, 1, 8);
-        problem->hidden = 4000 + (int64_t)draw(draws, 6000);
+        problem->tokens = 6 + (int64_t)draw(draws, 3); /* more than 2^15 elements in K * T rows */
+        problem->hidden = 6000 + (int64_t)draw(draws, 4000);
     }
     if (theme == THEME_TOKENS) {
         problem->tokens = 500 + (int64_t)draw(draws, 2000);
@@ -91,6 +91,11 @@ static void draw_sizes(struct draws *draws, enum theme theme, struct problem *pr
         problem->topk = problem->experts;
     if (theme == THEME_TWICE && problem->mode == MODE_IDS)
         problem->topk += problem->topk == 1;
+    if (theme == THEME_TWICE && problem->mode == MODE_PADDED) { /* many fill slots */
+        problem->tokens += 3;
+        problem->experts += 1;
+        problem->topk = 1;
+    }
     if (theme == THEME_SPARE_ROWS)
         problem->spare_rows = draw_size(draws, 1, 8);
 }
@@ -190,6 +195,7 @@ static void route_token(struct draws *draws, enum theme theme, struct problem *p
     int64_t *ids = problem->ids + token * problem->topk;
     bool holes = theme == THEME_HOLES || theme == THEME_SPARE_ROWS || theme == THEME_SKEW;
     int64_t wanted = holes ? (int64_t)draw(draws, (uint64_t)problem->topk + 1) : problem->topk;
+    wanted = theme == THEME_SPARE_ROWS && token == 0 ? 0 : wanted;
     wanted = theme == THEME_NO_SLOT ? 0 : theme == THEME_ONE_EXPERT ? 1 : wanted;
     for (int64_t k = 0; k < wanted; k++) {
         bool twice = theme == THEME_TWICE && problem->mode == MODE_IDS && k > 0 &&
@@ -205,6 +211,13 @@ static void route_token(struct draws *draws, enum theme theme, struct problem *p
     }
 }
 
+/* Whether the theme can be seen in the mode. */
+static bool suits(enum theme theme, enum routing_mode mode)
+{
+    return !(theme == THEME_TWICE && mode == MODE_DROPLESS) &&
+           !(theme == THEME_SPARE_ROWS && mode == MODE_PADDED);
+}
+
 bool suite_problem(const struct suite *suite, int64_t number, struct problem *problem)
 {
     uint64_t seed = random_key(suite->seed, (uint64_t)number);
@@ -212,7 +225,7 @@ bool suite_problem(const struct suite *suite, int64_t number, struct problem *pr
     enum theme theme = (enum theme)(number % THEMES_COUNT);
     *problem = (struct problem){.operator_kind = suite->operator_kind, .seed = seed};
     problem->mode = suite->modes[draw(&draws, (uint64_t)suite->modes_count)];
-    for (int i = 0; i < 8 && theme == THEME_TWICE && problem->mode == MODE_DROPLESS; i++)
+    for (int i = 0; i < 8 && !suits(theme, problem->mode); i++)
         problem->mode = suite->modes[draw(&draws, (uint64_t)suite->modes_count)];
     draw_sizes(&draws, theme, problem);
     draw_types(suite, &draws, problem);
