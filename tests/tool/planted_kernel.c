@@ -65,10 +65,10 @@ static double dot(const DLTensor *x, int64_t row, const DLTensor *g, int64_t tok
     return sum;
 }
 
-/* Where a row begins; offsets of 16 bits wrap around as those of 32 do in larger tensors. */
+/* Where a row begins; offsets of 14 bits wrap around as those of 32 do in larger tensors. */
 static int64_t offset_of(int64_t row, int64_t hidden)
 {
-    return has_fault("narrow-offset") ? (row * hidden) & 0x7fff : row * hidden;
+    return has_fault("narrow-offset") ? (row * hidden) & 0x3fff : row * hidden;
 }
 
 static void write_slot(int64_t i, bool padded, DLTensor *rows, double *probs_grad)
