@@ -6,11 +6,11 @@
 
 #include "commands.h"
 #include "dump/dump_folder.h"
+#include "dump/verify_dump.h"
 #include "oracle/oracle.h"
 #include "oracle/oracle_report.h"
 #include "oracle/oracle_router.h"
 #include "values/number_formats.h"
-#include "verify_dump.h"
 #include "verify_standard.h"
 
 #define FAULT_SIZE    256 /* a line about one element */

@@ -198,7 +198,7 @@ def test_drop(routing, capacity):
 
 
 def test_worked_by_hand():
-    """Sigmoids of 0 and of +-ln 3 are 1/2, 3/4 and 1/4; the bias decides, the weights do not see it."""
+    """Sigmoids of 0 and +-ln 3 are 1/2, 3/4, 1/4; the bias decides, unseen by the weights."""
     logits = np.log(np.array([[1, 3, 1 / 3, 1], [3, 3, 1, 1 / 3]]))
     bias = np.array([0.0, -0.5, 0.0, 0.125])
     found = moetoken.router(

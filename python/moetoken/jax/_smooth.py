@@ -1,4 +1,4 @@
-"""A function of the library whose gradient is another one, for JAX, differentiated as often as wanted.
+"""A function of the library whose gradient is another one, differentiated as often as wanted.
 
 The library has y = f(x) and the gradient, ct -> J(x)^T ct. JAX differentiates forward first: for
 that there is a third primitive, the tangent d -> J(x) d, whose transpose is the gradient. What the
@@ -35,7 +35,7 @@ def _whole(about: Call, arrays: Sequence[Any]) -> list[Any]:
 class Smooth:
     """The primitives `gradient` and `tangent` of a formula.
 
-    gradient: x, *fixed, *cotangents -> change of x. tangent: d, x, *fixed -> changes of the results.
+    gradient: x, *fixed, *cotangents -> change of x. tangent: d, x, *fixed -> changes of results.
     """
 
     def __init__(

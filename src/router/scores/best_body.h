@@ -27,18 +27,13 @@ static double least_of_maxima(const double *values, int64_t count)
     return least;
 }
 
-/* The values that reach `least`, in the order of their indices; how many, as far as there is room.
- */
-static int64_t collect(const double *values, int64_t count, double least, double *reached,
-                       int64_t *index)
+/* The indices of the values that reach `least`, ascending; how many, as far as there is room. */
+static int64_t collect(const double *values, int64_t count, double least, int64_t *index)
 {
     int64_t found = 0;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count && found < CANDIDATES_MOST; i++) {
         index[found] = i;
-        reached[found] = values[i];
         found += values[i] >= least;
-        if (found == CANDIDATES_MOST)
-            break;
     }
     return found;
 }
@@ -67,9 +62,11 @@ static bool best(const double *values, int64_t count, int64_t topk, int64_t *cho
     int64_t place[CANDIDATES_MOST + LANES];
     if (topk > LANES || count < 2 * LANES)
         return false;
-    int64_t found = collect(values, count, least_of_maxima(values, count), reached, index);
+    int64_t found = collect(values, count, least_of_maxima(values, count), index);
     if (found < topk || found == CANDIDATES_MOST)
         return false;
+    for (int64_t i = 0; i < found; i++)
+        reached[i] = values[index[i]];
     for (int64_t i = found; i < found + LANES; i++)
         reached[i] = NAN; /* of no account, but read */
     for (int64_t i = 0; i < found; i += VECTOR_LANES)
