@@ -6,11 +6,11 @@
 
 #include "commands.h"
 #include "dump/dump_folder.h"
+#include "dump/verify_dump.h"
 #include "oracle/oracle.h"
 #include "oracle/oracle_report.h"
 #include "oracle/oracle_router.h"
 #include "values/number_formats.h"
-#include "verify_dump.h"
 #include "verify_standard.h"
 
 #define FAULT_SIZE    256 /* a line about one element */
@@ -121,6 +121,11 @@ static int verify_router(const struct verify_settings *settings, enum operator_k
                          const struct case_files *attributes)
 {
     bool wanted[OUTPUTS_MOST];
+    if (settings->standards != NULL)
+        return usage_error(&command_verify,
+                           "--standard with %s: standards are for permute, unpermute and their "
+                           "gradients; compare judges any two files",
+                           operator_outputs[kind].name);
     if (!find_wanted(settings->outputs, kind, wanted))
         return unknown_outputs(settings->outputs, kind);
     struct output_report reports[OUTPUTS_MOST];

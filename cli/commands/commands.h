@@ -17,5 +17,7 @@ extern const struct command command_gradcheck;
 extern const struct command command_info;
 extern const struct command command_bench;
 extern const struct command command_limits;
+extern const struct command command_inspect;
+extern const struct command command_conform;
 
 #endif

@@ -13,12 +13,16 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 MODULES = {
     "moetoken._operators": 4,
     "moetoken._files": 1,
+    "moetoken._router": 6,
     "moetoken.ids": 4,
     "moetoken.torch": 3,
+    "moetoken.torch._router": 3,
+    "moetoken.torch._router.transformer_engine": 1,
     "moetoken.torch.ids": 2,
     "moetoken.torch.transformer_engine": 1,
     "moetoken.torch.vllm": 1,
     "moetoken.jax": 2,
+    "moetoken.jax._router": 1,
     "moetoken.jax.ids": 2,
 }
 
@@ -73,3 +77,13 @@ def test_document(title, blocks):
         with contextlib.redirect_stdout(printed):
             exec(compile(code, str(DOCUMENT), "exec"), names)
         assert printed.getvalue() == expected, code
+
+
+@pytest.mark.parametrize("name", ["moetoken", "moetoken.torch", "moetoken.jax"])
+def test_help_says_shapes_and_errors(name):
+    if "." in name:
+        pytest.importorskip(name.split(".")[1])
+    module = importlib.import_module(name)
+    for function in ("permute", "permute_grad", "unpermute", "unpermute_grad"):
+        text = getattr(module, function).__doc__
+        assert re.search(r"\[[A-Z], [A-Z]\]", text) and "Raises\n" in text, function

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -130,3 +131,15 @@ def test_same_bits_of_the_others(tmp_path, padded, dtype, suffix):
         rows, row_probs, indices, case.routing_map, drop_and_pad=padded
     )
     assert_same(found, tokens_grad=tokens_grad, probs_grad=probs_grad)
+
+
+def test_python_m_moetoken_says_what_the_tool_says():
+    for name, value in (("X", ""), ("OMP_NUM_THREADS", "1"), ("MOETOKEN_ISA", "scalar")):
+        environment = {**os.environ, name: value}
+        tool = [TOOL, "info"]
+        package = [sys.executable, "-m", "moetoken"]
+        said = [
+            subprocess.run(one, check=True, capture_output=True, text=True, env=environment).stdout
+            for one in (tool, package)
+        ]
+        assert said[1].startswith(said[0])

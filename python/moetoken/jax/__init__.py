@@ -9,7 +9,7 @@ is raised as JAX's runtime error, with the library's message, when the computati
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, overload
 
 import numpy as np
 from jax import Array, dtypes
@@ -44,6 +44,28 @@ __all__ = [
 ]
 
 
+@overload
+def permute(
+    tokens: Array,
+    routing_map: Array,
+    probs: None = None,
+    num_out_tokens: Optional[int] = None,
+    drop_and_pad: bool = False,
+    *,
+    rows_num: Optional[int] = None,
+    index_dtype: Any = np.int32,
+) -> tuple[Array, None, Array]: ...
+@overload
+def permute(
+    tokens: Array,
+    routing_map: Array,
+    probs: Array,
+    num_out_tokens: Optional[int] = None,
+    drop_and_pad: bool = False,
+    *,
+    rows_num: Optional[int] = None,
+    index_dtype: Any = np.int32,
+) -> tuple[Array, Array, Array]: ...
 def permute(
     tokens: Array,
     routing_map: Array,
@@ -69,6 +91,11 @@ def permute(
     Returns
     -------
     permuted_tokens [R, H], permuted_probs [R] (None without `probs`), sorted_indices [N]
+
+    Raises
+    ------
+    ValueError, TypeError
+        While JAX traces; what depends on values is JAX's runtime error when the program runs.
 
     Examples
     --------
@@ -115,6 +142,42 @@ def _narrowed(dtype: Any) -> Any:
     return dtypes.canonicalize_dtype(dtype)
 
 
+@overload
+def permute_grad(
+    permuted_tokens_grad: Array,
+    permuted_probs_grad: None,
+    sorted_indices: Array,
+    routing_map: Optional[Array] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Array, None]: ...
+@overload
+def permute_grad(
+    permuted_tokens_grad: None,
+    permuted_probs_grad: Array,
+    sorted_indices: Array,
+    routing_map: Optional[Array] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[None, Array]: ...
+@overload
+def permute_grad(
+    permuted_tokens_grad: Array,
+    permuted_probs_grad: Array,
+    sorted_indices: Array,
+    routing_map: Optional[Array] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Array, Array]: ...
 def permute_grad(
     permuted_tokens_grad: Optional[Array],
     permuted_probs_grad: Optional[Array],
@@ -126,7 +189,17 @@ def permute_grad(
     drop_and_pad: bool = False,
     tolerate_routing_mismatch: bool = False,
 ) -> tuple[Optional[Array], Optional[Array]]:
-    """The gradient of :func:`permute` by itself; see :func:`moetoken.permute_grad`."""
+    """The gradient of :func:`permute` by itself; see :func:`moetoken.permute_grad`.
+
+    Returns
+    -------
+    tokens_grad [T, H], probs_grad [T, E]; None where the gradient it comes from is None
+
+    Raises
+    ------
+    ValueError, TypeError
+        While JAX traces; what depends on values is JAX's runtime error when the program runs.
+    """
     if routing_map is not None and np.ndim(routing_map) == 2:
         tokens_num = routing_map.shape[0] if tokens_num is None else tokens_num
         experts_num = routing_map.shape[1] if experts_num is None else experts_num
@@ -193,6 +266,11 @@ def unpermute(
     -------
     unpermuted_tokens [T, H]
 
+    Raises
+    ------
+    ValueError, TypeError
+        While JAX traces; what depends on values is JAX's runtime error when the program runs.
+
     Examples
     --------
     >>> import jax.numpy as jnp, moetoken.jax
@@ -227,6 +305,49 @@ def unpermute(
     return _operators.unpermute.bind(settings, (x, indices, routing_map, probs), results)[0]
 
 
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Array,
+    out_index: Array,
+    permute_token_id: Optional[Array] = None,
+    *,
+    routing_map: Optional[Array] = None,
+    permuted_tokens: Optional[Array] = None,
+    probs: None = None,
+    drop_and_pad: bool = False,
+    rows_num: Optional[int] = None,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Array, None]: ...
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Array,
+    out_index: Array,
+    permute_token_id: Optional[Array] = None,
+    *,
+    routing_map: Optional[Array] = None,
+    permuted_tokens: Optional[Array] = None,
+    probs: Array,
+    drop_and_pad: bool = False,
+    rows_num: Optional[int] = None,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Array, Array]: ...
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Array,
+    out_index: Array,
+    permute_token_id: Optional[Array] = None,
+    *,
+    routing_map: Optional[Array] = None,
+    permuted_tokens: Optional[Array] = None,
+    probs: Optional[Array] = None,
+    drop_and_pad: bool = False,
+    rows_num: Optional[int] = None,
+    output_mask: Sequence[bool],
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Optional[Array], Optional[Array]]: ...
 def unpermute_grad(
     unpermuted_tokens_grad: Array,
     out_index: Array,
@@ -245,6 +366,15 @@ def unpermute_grad(
 
     `permuted_tokens` may be left out where `output_mask` leaves out `probs_grad`; `rows_num` is
     due then.
+
+    Returns
+    -------
+    permuted_tokens_grad [R, H], probs_grad [T, E]; None for what is left out
+
+    Raises
+    ------
+    ValueError, TypeError
+        While JAX traces; what depends on values is JAX's runtime error when the program runs.
     """
     rows = None if rows_num is None else whole("rows_num", rows_num)
     g, out_index, token_id, routing_map, x, probs = check(

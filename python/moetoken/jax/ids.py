@@ -8,7 +8,7 @@ then; all functions can be differentiated, forward and backward, as often as wan
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import jax.numpy as jnp
 from jax import Array
@@ -27,12 +27,15 @@ __all__ = [
     "unpermute_grad",
 ]
 
+# A field is None where nothing was given for it: which of both the call says, and type checkers
+# cannot. They are told to trust the caller.
+
 
 class PermuteResult(NamedTuple):
     """What :func:`permute` returns."""
 
-    permuted_tokens: Optional[Array]  # [R, H]
-    permuted_weights: Optional[Array]  # [R]
+    permuted_tokens: Union[Array, Any]  # [R, H]
+    permuted_weights: Union[Array, Any]  # [R]
     sorted_indices: Array  # [T * K], the row of each slot
     source_slots: Array  # [R], the slot of each row
     rows_per_expert: Array  # [expert_end - expert_begin], int64 in JAX's 64-bit mode
@@ -41,15 +44,15 @@ class PermuteResult(NamedTuple):
 class PermuteGradResult(NamedTuple):
     """What :func:`permute_grad` returns."""
 
-    tokens_grad: Optional[Array]  # [T, H]
-    weights_grad: Optional[Array]  # [T, K]
+    tokens_grad: Union[Array, Any]  # [T, H]
+    weights_grad: Union[Array, Any]  # [T, K]
 
 
 class UnpermuteGradResult(NamedTuple):
     """What :func:`unpermute_grad` returns."""
 
     permuted_tokens_grad: Array  # [R, H]
-    weights_grad: Optional[Array]  # [T, K]
+    weights_grad: Union[Array, Any]  # [T, K]
 
 
 def _tokens_of(slots_num: int, topk: int) -> int:

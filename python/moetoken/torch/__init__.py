@@ -11,7 +11,7 @@ Megatron-Core's ``moe_utils``, ``moetoken.torch.transformer_engine`` and ``moeto
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence, overload
 
 import torch
 from torch import Tensor
@@ -47,7 +47,31 @@ __all__ = [
     "unpermute_with_indices",
 ]
 
+_BOTH = (True, True)  # the default output_mask, told by identity
 
+
+@overload
+def permute(
+    tokens: Tensor,
+    routing_map: Tensor,
+    probs: None = None,
+    num_out_tokens: Optional[int] = None,
+    drop_and_pad: bool = False,
+    *,
+    rows_num: Optional[int] = None,
+    index_dtype: torch.dtype = torch.int32,
+) -> tuple[Tensor, None, Tensor]: ...
+@overload
+def permute(
+    tokens: Tensor,
+    routing_map: Tensor,
+    probs: Tensor,
+    num_out_tokens: Optional[int] = None,
+    drop_and_pad: bool = False,
+    *,
+    rows_num: Optional[int] = None,
+    index_dtype: torch.dtype = torch.int32,
+) -> tuple[Tensor, Tensor, Tensor]: ...
 def permute(
     tokens: Tensor,
     routing_map: Tensor,
@@ -75,6 +99,11 @@ def permute(
     Returns
     -------
     permuted_tokens [R, H], permuted_probs [R] (None without `probs`), sorted_indices [N]
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
 
     Examples
     --------
@@ -140,6 +169,11 @@ def unpermute(
     Returns
     -------
     unpermuted_tokens [T, H]
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
 
     Examples
     --------
@@ -218,6 +252,11 @@ def unpermute_with_indices(
     `sorted_indices` holds tokens instead of rows. Differentiable in `unpermuted_tokens`;
     `permuted_probs`, the weight of each slot of `sorted_indices`, is not.
 
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
+
     Examples
     --------
     >>> import torch, moetoken.torch
@@ -250,6 +289,37 @@ def unpermute_with_indices(
     return Unpermuted(tokens, out_index, token_id, weights)
 
 
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Tensor,
+    out_index: Tensor,
+    permute_token_id: Optional[Tensor] = None,
+    *,
+    routing_map: Optional[Tensor] = None,
+    permuted_tokens: Optional[Tensor] = None,
+    probs: None = None,
+    drop_and_pad: bool = False,
+    restore_shape: Optional[Sequence[int]] = None,
+    rows_num: Optional[int] = None,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Tensor, None]: ...
+@overload
+def unpermute_grad(
+    unpermuted_tokens_grad: Tensor,
+    out_index: Tensor,
+    permute_token_id: Optional[Tensor] = None,
+    *,
+    routing_map: Optional[Tensor] = None,
+    permuted_tokens: Optional[Tensor] = None,
+    probs: Tensor,
+    drop_and_pad: bool = False,
+    restore_shape: Optional[Sequence[int]] = None,
+    rows_num: Optional[int] = None,
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+@overload
 def unpermute_grad(
     unpermuted_tokens_grad: Tensor,
     out_index: Tensor,
@@ -261,7 +331,22 @@ def unpermute_grad(
     drop_and_pad: bool = False,
     restore_shape: Optional[Sequence[int]] = None,
     rows_num: Optional[int] = None,
-    output_mask: Sequence[bool] = (True, True),
+    output_mask: Sequence[bool],
+    mask_fill_slots: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Optional[Tensor], Optional[Tensor]]: ...
+def unpermute_grad(
+    unpermuted_tokens_grad: Tensor,
+    out_index: Tensor,
+    permute_token_id: Optional[Tensor] = None,
+    *,
+    routing_map: Optional[Tensor] = None,
+    permuted_tokens: Optional[Tensor] = None,
+    probs: Optional[Tensor] = None,
+    drop_and_pad: bool = False,
+    restore_shape: Optional[Sequence[int]] = None,
+    rows_num: Optional[int] = None,
+    output_mask: Sequence[bool] = _BOTH,
     mask_fill_slots: bool = False,
     tolerate_routing_mismatch: bool = False,
 ) -> tuple[Optional[Tensor], Optional[Tensor]]:
@@ -271,6 +356,11 @@ def unpermute_grad(
     -------
     permuted_tokens_grad [R, H], probs_grad [T, E]; None for what `output_mask` leaves out, and for
     `probs_grad` without `probs`
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
     """
     check_rank("unpermuted_tokens_grad", unpermuted_tokens_grad, 2)
     check_rank("out_index", out_index, 1)
@@ -278,7 +368,9 @@ def unpermute_grad(
     check_restore_shape(restore_shape, unpermuted_tokens_grad)
     if rows_num is None:
         rows_num = (out_index if permuted_tokens is None else permuted_tokens).shape[0]
-    wants_tokens_grad, wants_probs_grad = flags("output_mask", output_mask, 2)
+    wants_tokens_grad = wants_probs_grad = True
+    if output_mask is not _BOTH:
+        wants_tokens_grad, wants_probs_grad = flags("output_mask", output_mask, 2)
     wants_probs_grad = wants_probs_grad and probs is not None
     tokens_grad, probs_grad = _operators.unpermute_grad(
         unpermuted_tokens_grad,
@@ -297,6 +389,42 @@ def unpermute_grad(
     return (tokens_grad if wants_tokens_grad else None, probs_grad if wants_probs_grad else None)
 
 
+@overload
+def permute_grad(
+    permuted_tokens_grad: Tensor,
+    permuted_probs_grad: None,
+    sorted_indices: Tensor,
+    routing_map: Optional[Tensor] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Tensor, None]: ...
+@overload
+def permute_grad(
+    permuted_tokens_grad: None,
+    permuted_probs_grad: Tensor,
+    sorted_indices: Tensor,
+    routing_map: Optional[Tensor] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[None, Tensor]: ...
+@overload
+def permute_grad(
+    permuted_tokens_grad: Tensor,
+    permuted_probs_grad: Tensor,
+    sorted_indices: Tensor,
+    routing_map: Optional[Tensor] = None,
+    *,
+    tokens_num: Optional[int] = None,
+    experts_num: Optional[int] = None,
+    drop_and_pad: bool = False,
+    tolerate_routing_mismatch: bool = False,
+) -> tuple[Tensor, Tensor]: ...
 def permute_grad(
     permuted_tokens_grad: Optional[Tensor],
     permuted_probs_grad: Optional[Tensor],
@@ -313,6 +441,11 @@ def permute_grad(
     Returns
     -------
     tokens_grad [T, H], probs_grad [T, E]; None where the gradient it comes from is None
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        With a message that names the argument, the place and the values.
     """
     check_rank("permuted_tokens_grad", permuted_tokens_grad, 2, optional=True)
     check_rank("permuted_probs_grad", permuted_probs_grad, 1, optional=True)

@@ -7,7 +7,7 @@ tensors. All can be differentiated, forward and backward, as often as wanted.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from torch import Tensor
 
@@ -24,12 +24,15 @@ __all__ = [
     "unpermute_grad",
 ]
 
+# A field is None where nothing was given for it: which of both the call says, and type checkers
+# cannot. They are told to trust the caller.
+
 
 class PermuteResult(NamedTuple):
     """What :func:`permute` returns."""
 
-    permuted_tokens: Optional[Tensor]  # [R, H]
-    permuted_weights: Optional[Tensor]  # [R]
+    permuted_tokens: Union[Tensor, Any]  # [R, H]
+    permuted_weights: Union[Tensor, Any]  # [R]
     sorted_indices: Tensor  # [T * K], the row of each slot
     source_slots: Tensor  # [R], the slot of each row
     rows_per_expert: Tensor  # [expert_end - expert_begin] int64
@@ -38,15 +41,15 @@ class PermuteResult(NamedTuple):
 class PermuteGradResult(NamedTuple):
     """What :func:`permute_grad` returns."""
 
-    tokens_grad: Optional[Tensor]  # [T, H]
-    weights_grad: Optional[Tensor]  # [T, K]
+    tokens_grad: Union[Tensor, Any]  # [T, H]
+    weights_grad: Union[Tensor, Any]  # [T, K]
 
 
 class UnpermuteGradResult(NamedTuple):
     """What :func:`unpermute_grad` returns."""
 
     permuted_tokens_grad: Tensor  # [R, H]
-    weights_grad: Optional[Tensor]  # [T, K]
+    weights_grad: Union[Tensor, Any]  # [T, K]
 
 
 def _tokens_of(sorted_indices: Tensor, topk: int) -> int:
