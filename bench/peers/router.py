@@ -20,6 +20,7 @@ import json
 import os
 import statistics
 import sys
+import time
 from typing import Any, Callable
 
 import torch
@@ -188,7 +189,7 @@ def check_agreement(operation: str, calls: Operation) -> None:
         if operation == "forward":
             result = result.weights if hasattr(result, "weights") else result[0]
         result = result if isinstance(result, tuple) else (result,)
-        return [r if isinstance(r, Tensor) else torch.from_numpy(r.__array__()) for r in result]
+        return [r if isinstance(r, Tensor) else torch.tensor(r.__array__()) for r in result]
 
     ours = results(calls["ours"])
     for name, call in calls.items():
@@ -228,6 +229,12 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=2048, help="of the chain's tokens, bfloat16")
     parser.add_argument("--threads", type=int, default=len(machine.cores()))
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="time of the processor, of all threads, instead of the clock's: where others are at "
+        "work too; with --threads 1",
+    )
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
     parser.add_argument("--no-jax", action="store_true", help="without JAX")
     parser.add_argument("--json", metavar="FILE", help="write all times too")
@@ -245,11 +252,12 @@ def main() -> int:
         f"{arguments.tokens} tokens, K = {arguments.topk}; times of others as multiples of ours: "
         "of medians (of the fastest rounds)"
     )
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
     found: dict[str, Any] = {"machine": about, "options": vars(arguments), "seconds": {}}
     for experts in (int(number) for number in arguments.experts.split(",")):
         for operation, calls in contestants(experts, arguments).items():
             check_agreement(operation, calls)
-            seconds = measure(calls, arguments.rounds)
+            seconds = measure(calls, arguments.rounds, clock)
             found["seconds"].setdefault(str(experts), {})[operation] = seconds
             report(experts, operation, seconds)
     if arguments.json:

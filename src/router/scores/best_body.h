@@ -42,15 +42,21 @@ static int64_t collect(const double *values, int64_t count, double least, int64_
  * before each. */
 static inline void find_places(const double *reached, int64_t found, int64_t first, int64_t *place)
 {
+    const vector_of_double zero = {0}; /* less it, a number is itself, in every lane */
     vector_of_double own;
     vector_of_bits number, before = {0};
     memcpy(&own, reached + first, sizeof own);
     for (int l = 0; l < VECTOR_LANES; l++)
         number[l] = first + l;
-    for (int64_t i = 0; i < found; i++) {
-        vector_of_double other = reached[i] - (vector_of_double){0};
-        before -= (other > own) | ((other == own) & (i < number)); /* a mask is -1 */
+    /* a mask is -1; of equal ones the lower number comes before */
+    for (int64_t i = 0; i < first; i++)
+        before -= (reached[i] - zero) >= own;
+    for (int64_t i = first; i < first + VECTOR_LANES; i++) {
+        vector_of_double other = (reached[i] - zero);
+        before -= (other > own) | ((other == own) & (i < number));
     }
+    for (int64_t i = first + VECTOR_LANES; i < found; i++)
+        before -= (reached[i] - zero) > own;
     memcpy(place, &before, sizeof before);
 }
 

@@ -6,6 +6,7 @@
 #include "router/scores/elementary.h"
 #include "router/scores/scores.h"
 #include "router/scores/sums.h"
+#include "router/scores/vectors.h"
 
 #include "rows/formats.h"
 
@@ -83,12 +84,21 @@ static double maximum(const double *values, int64_t count)
 static double softmax(const double *logits, int64_t count, double *scores)
 {
     double most = maximum(logits, count);
-    for (int64_t i = 0; i < count; i++) {
+    int64_t i = 0;
+#ifndef MOETOKEN_PLAIN_LANES
+    for (; i + VECTOR_LANES <= count; i += VECTOR_LANES) {
+        vector_of_double x;
+        memcpy(&x, logits + i, sizeof x);
+        x = exp_of_difference(x, most);
+        memcpy(scores + i, &x, sizeof x);
+    }
+#endif
+    for (; i < count; i++) {
         double low, high = difference(logits[i], most, &low);
         scores[i] = exp_of_sum(high, low);
     }
     double sum = sum_of(scores, count);
-    for (int64_t i = 0; i < count; i++)
+    for (i = 0; i < count; i++)
         scores[i] = scores[i] / sum;
     return sum >= 1 ? most + log_of_sum(sum, 0) : most + sum; /* NaN stays; -inf of no logits */
 }
