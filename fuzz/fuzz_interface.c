@@ -1,5 +1,5 @@
 /* fuzz_interface.c - the C interface under libFuzzer: hostile tensors, options and memory for all
- * four operators in both spellings of a routing.
+ * four operators in both spellings of a routing, and for the router's functions.
  *
  * A call begins as one that could be good, and is then bent: tensors that are missing, of another
  * rank, size, type, stride, offset or device, without data, laid over each other or over the
@@ -7,120 +7,14 @@
  * the same status and words; what the check takes, the call may refuse only for its values, for
  * data that is missing or for want of memory. A call that fails must have written nothing, and all
  * memory is allocated to the byte for AddressSanitizer. */
+#include "interface_verbs.h"
+
 #include "support/random.h"
 
-#include <moetoken/moetoken.h>
-
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FIELDS_MOST 13
-#define NUMBERS     8
-
-enum kind {
-    TOKENS,
-    WEIGHTS,
-    INDEX,
-    MAP,
-    COUNTS
-};
-
-/* A tensor of an argument struct: where, its sizes as letters, and what it holds. */
-struct field {
-    size_t offset;
-    const char *sizes;
-    enum kind kind;
-    bool output, by_map, by_ids; /* belongs to one spelling alone */
-};
-
-struct verb {
-    moetoken_status (*run)(const void *args, const moetoken_options *options);
-    moetoken_status (*check)(const void *args, const moetoken_options *options);
-    size_t args_size;
-    int count;
-    struct field fields[FIELDS_MOST];
-};
-
-#define VERB(name)                                                                                 \
-    static moetoken_status run_##name(const void *args, const moetoken_options *options)           \
-    {                                                                                              \
-        return moetoken_##name(args, options);                                                     \
-    }                                                                                              \
-    static moetoken_status check_##name(const void *args, const moetoken_options *options)         \
-    {                                                                                              \
-        return moetoken_##name##_check(args, options);                                             \
-    }
-VERB(permute)
-VERB(permute_grad)
-VERB(unpermute)
-VERB(unpermute_grad)
-
-#define P(field)  offsetof(moetoken_permute_args, field)
-#define PG(field) offsetof(moetoken_permute_grad_args, field)
-#define U(field)  offsetof(moetoken_unpermute_args, field)
-#define UG(field) offsetof(moetoken_unpermute_grad_args, field)
-
-static const struct verb verbs[] = {
-    {run_permute,
-     check_permute,
-     sizeof(moetoken_permute_args),
-     10,
-     {{P(tokens), "TH", TOKENS, false, false, false},
-      {P(routing_map), "TE", MAP, false, true, false},
-      {P(probs), "TE", WEIGHTS, false, true, false},
-      {P(expert_ids), "TK", INDEX, false, false, true},
-      {P(weights), "TK", WEIGHTS, false, false, true},
-      {P(permuted_tokens), "RH", TOKENS, true, false, false},
-      {P(permuted_probs), "R", WEIGHTS, true, false, false},
-      {P(sorted_indices), "N", INDEX, true, false, false},
-      {P(source_slots), "R", INDEX, true, false, true},
-      {P(rows_per_expert), "L", COUNTS, true, false, true}}},
-    {run_permute_grad,
-     check_permute_grad,
-     sizeof(moetoken_permute_grad_args),
-     7,
-     {{PG(permuted_tokens_grad), "RH", TOKENS, false, false, false},
-      {PG(permuted_probs_grad), "R", WEIGHTS, false, false, false},
-      {PG(sorted_indices), "N", INDEX, false, false, false},
-      {PG(routing_map), "TE", MAP, false, true, false},
-      {PG(tokens_grad), "TH", TOKENS, true, false, false},
-      {PG(probs_grad), "TE", WEIGHTS, true, true, false},
-      {PG(weights_grad), "TK", WEIGHTS, true, false, true}}},
-    {run_unpermute,
-     check_unpermute,
-     sizeof(moetoken_unpermute_args),
-     13,
-     {{U(permuted_tokens), "RH", TOKENS, false, false, false},
-      {U(sorted_indices), "N", INDEX, false, false, false},
-      {U(routing_map), "TE", MAP, false, true, false},
-      {U(probs), "TE", WEIGHTS, false, true, false},
-      {U(unpermuted_tokens), "TH", TOKENS, true, false, false},
-      {U(out_index), "N", INDEX, true, false, false},
-      {U(permute_token_id), "N", INDEX, true, false, false},
-      {U(permuted_probs), "N", WEIGHTS, true, false, false},
-      {U(weights), "TK", WEIGHTS, false, false, true},
-      {U(residual), "TH", TOKENS, false, false, false},
-      {U(residual2), "TH", TOKENS, false, false, false},
-      {U(expert_bias), "EH", TOKENS, false, false, true},
-      {U(expert_ids), "TK", INDEX, false, false, true}}},
-    {run_unpermute_grad,
-     check_unpermute_grad,
-     sizeof(moetoken_unpermute_grad_args),
-     12,
-     {{UG(unpermuted_tokens_grad), "TH", TOKENS, false, false, false},
-      {UG(out_index), "N", INDEX, false, false, false},
-      {UG(permute_token_id), "N", INDEX, false, true, false},
-      {UG(routing_map), "TE", MAP, false, true, false},
-      {UG(permuted_tokens), "RH", TOKENS, false, false, false},
-      {UG(probs), "TE", WEIGHTS, false, true, false},
-      {UG(permuted_tokens_grad), "RH", TOKENS, true, false, false},
-      {UG(probs_grad), "TE", WEIGHTS, true, true, false},
-      {UG(weights), "TK", WEIGHTS, false, false, true},
-      {UG(expert_bias), "EH", TOKENS, false, false, true},
-      {UG(expert_ids), "TK", INDEX, false, false, true},
-      {UG(weights_grad), "TK", WEIGHTS, true, false, true}}},
-};
 
 struct input {
     const uint8_t *data;
@@ -136,13 +30,8 @@ struct tensor {
 
 struct call {
     const struct verb *verb;
-    union {
-        size_t struct_size;
-        moetoken_permute_args permute;
-        moetoken_permute_grad_args permute_grad;
-        moetoken_unpermute_args unpermute;
-        moetoken_unpermute_grad_args unpermute_grad;
-    } args;
+    enum verb_number number;
+    union verb_args args;
     int64_t size['Z' - 'A' + 1];
     bool by_ids, padded, impossible; /* impossible: describes memory that is not there */
     struct tensor tensors[FIELDS_MOST];
@@ -220,6 +109,7 @@ static void choose_sizes(struct call *call, struct input *input)
     if (!call->padded && rows > 0)
         rows = call->by_ids ? take(input) : take(input) % (rows + 1);
     *size_of(call, 'R') = rows;
+    *size_of(call, 'O') = 1;
 }
 
 static void describe(struct call *call, int i, uint8_t types, uint8_t layout)
@@ -237,25 +127,67 @@ static void describe(struct call *call, int i, uint8_t types, uint8_t layout)
     tensor->dl.byte_offset = layout & 0x80 ? layout & 15u : 0;
 }
 
-static void set_numbers(struct call *call)
+static moetoken_router_config *config_of(struct call *call)
+{
+    return call->number == ROUTER ? &call->args.router.config : &call->args.router_grad.config;
+}
+
+/* A choice of its settings by one byte: scores, groups, divisions. */
+static void set_config(struct call *call, uint8_t how)
+{
+    moetoken_router_config *config = config_of(call);
+    *config = (moetoken_router_config){.topk = *size_of(call, 'K'),
+                                       .score = how & 3,
+                                       .normalize = (how & 4) != 0,
+                                       .normalize_scores = (how & 8) != 0,
+                                       .groups_num = how & 0x10 ? 2 : 0,
+                                       .groups_top = how & 0x20 ? 2 : 0,
+                                       .group_score_count = how & 0x40 ? 2 : 0,
+                                       .scale = how & 0x80 ? -2.5 : 0,
+                                       .eps = how & 0x80 ? 1e-20 : 0};
+}
+
+static void set_numbers(struct call *call, uint8_t how)
 {
     int64_t tokens = *size_of(call, 'T'), experts = *size_of(call, 'E');
     call->restore_shape[0] = tokens;
     call->restore_shape[1] = *size_of(call, 'H');
-    if (call->verb == &verbs[0]) {
+    switch (call->number) {
+    case PERMUTE:
         call->args.permute.num_out_tokens = call->by_ids ? 0 : *size_of(call, 'N');
         call->args.permute.experts_num = call->by_ids ? experts : 0;
         call->args.permute.drop_and_pad = call->padded;
-    } else if (call->verb == &verbs[1]) {
+        break;
+    case PERMUTE_GRAD:
         call->args.permute_grad.tokens_num = tokens;
         call->args.permute_grad.experts_num = experts;
         call->args.permute_grad.drop_and_pad = call->padded;
-    } else if (call->verb == &verbs[2]) {
+        break;
+    case UNPERMUTE:
         call->args.unpermute.restore_shape = call->restore_shape;
         call->args.unpermute.drop_and_pad = call->padded;
-    } else {
+        break;
+    case UNPERMUTE_GRAD:
         call->args.unpermute_grad.restore_shape = call->restore_shape;
         call->args.unpermute_grad.drop_and_pad = call->padded;
+        break;
+    case BALANCE_LOSS:
+        call->args.balance_loss.topk = *size_of(call, 'K');
+        call->args.balance_loss.coeff = 0.01;
+        break;
+    case Z_LOSS:
+        call->args.z_loss.coeff = 0.01;
+        break;
+    case UPDATE_BIAS:
+        call->args.update_bias.rate = 0.001;
+        break;
+    case DROP:
+        call->args.drop.experts_num = experts;
+        call->args.drop.capacity = how % 5;
+        break;
+    default:
+        set_config(call, how);
+        break;
     }
 }
 
@@ -273,7 +205,8 @@ static bool is_given(const struct call *call, int i)
 
 static void make_call(struct call *call, struct input *input)
 {
-    call->verb = &verbs[take_below(input, 4)];
+    call->number = (enum verb_number)take_below(input, VERBS);
+    call->verb = &verbs[call->number];
     random_seed(take(input) | (uint64_t)take(input) << 8);
     choose_sizes(call, input);
     uint8_t types = take(input);
@@ -285,7 +218,7 @@ static void make_call(struct call *call, struct input *input)
         if (!other && !(missing >> i & 1))
             set_tensor(call, i, &call->tensors[i].dl);
     }
-    set_numbers(call);
+    set_numbers(call, call->number >= ROUTER ? take(input) : 0);
 }
 
 /* ---- what is bent --------------------------------------------------------------------------- */
@@ -326,20 +259,53 @@ static void bend_tensor(struct call *call, struct input *input)
     }
 }
 
+static void bend_double(double *value, struct input *input)
+{
+    static const double edges[] = {NAN, INFINITY, -INFINITY, -1, 0, -0.0, 1e308, 5e-324};
+    *value = edges[take(input) & 7];
+}
+
+/* Of the router's functions: any of their numbers. */
+static void bend_router_number(struct call *call, struct input *input, int64_t value, int which)
+{
+    moetoken_router_config *config = config_of(call);
+    int64_t *numbers[] = {&config->topk, &config->groups_num, &config->groups_top,
+                          &config->group_score_count};
+    if (call->number == BALANCE_LOSS && which < 4)
+        *(which & 1 ? &call->args.balance_loss.topk : &call->args.balance_loss.total_tokens) =
+            value;
+    else if (call->number == BALANCE_LOSS)
+        bend_double(&call->args.balance_loss.coeff, input);
+    else if (call->number == Z_LOSS)
+        bend_double(&call->args.z_loss.coeff, input);
+    else if (call->number == UPDATE_BIAS)
+        bend_double(&call->args.update_bias.rate, input);
+    else if (call->number == DROP)
+        *(which & 1 ? &call->args.drop.experts_num : &call->args.drop.capacity) = value;
+    else if (which < 4)
+        *numbers[which] = value;
+    else if (which == 4)
+        bend_double(value & 1 ? &config->eps : &config->scale, input);
+    else
+        config->score = (int32_t)value;
+}
+
 /* Any of the numbers; none that would make the workspace alone take gigabytes. */
 static void bend_number(struct call *call, struct input *input)
 {
     moetoken_permute_args *permute = &call->args.permute;
     moetoken_permute_grad_args *permute_grad = &call->args.permute_grad;
     int64_t value = take_odd_number(input), which = take_below(input, 6);
-    int64_t *numbers[NUMBERS] = {&permute->num_out_tokens, &permute->experts_num,
-                                 &permute->expert_begin,   &permute->expert_end,
-                                 &permute->capacity,       &permute->num_out_tokens};
+    int64_t *numbers[] = {&permute->num_out_tokens, &permute->experts_num,
+                          &permute->expert_begin,   &permute->expert_end,
+                          &permute->capacity,       &permute->num_out_tokens};
     value = value > INT64_C(1) << 60 ? value : value % 65536;
-    if (call->verb == &verbs[0])
+    if (call->number == PERMUTE)
         *numbers[which] = value;
-    else if (call->verb == &verbs[1])
+    else if (call->number == PERMUTE_GRAD)
         *(which & 1 ? &permute_grad->tokens_num : &permute_grad->experts_num) = value;
+    else if (call->number >= ROUTER)
+        bend_router_number(call, input, value, (int)which);
     else
         call->restore_shape[which & 1] = value;
     if (which == 5)
@@ -434,7 +400,12 @@ static void make_workspace(struct call *call, struct input *input)
     size_t bytes = 0;
     int64_t tokens = *size_of(call, 'T'), slots = *size_of(call, 'N');
     uint8_t how = take(input);
-    if ((how & 3) == 0 || moetoken_workspace_size(tokens, slots, &bytes) != MOETOKEN_OK)
+    moetoken_status status =
+        call->number < ROUTER
+            ? moetoken_workspace_size(tokens, slots, &bytes)
+            : moetoken_router_workspace_size(tokens, *size_of(call, 'E'), *size_of(call, 'K'),
+                                             1 + (how >> 7), &bytes);
+    if ((how & 3) == 0 || status != MOETOKEN_OK)
         return;
     call->options.workspace_bytes = bytes - (bytes > 0 && (how & 12) == 12);
     call->workspace = allocate(bytes + 8);

@@ -72,4 +72,38 @@ for program in ./shared ./static b/by_cmake b/by_cmake_static cxx/b/cxx cxx/b/cx
     "$program"
 done
 "$moved/bin/moetoken" --version
+
+# The MPI library, where it was built: with mpicc and pkg-config, and as a component of the package.
+if [ -e "$libdir/libmoetoken-mpi.so" ]; then
+    cat >over_mpi.c <<'PROGRAM'
+#include <moetoken/mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    moetoken_mpi_comm *comm;
+    MPI_Init(&argc, &argv);
+    moetoken_status status = moetoken_mpi_open(MPI_COMM_WORLD, NULL, &comm);
+    printf("libmoetoken-mpi: %s\n", moetoken_status_name(status));
+    moetoken_mpi_close(comm);
+    MPI_Finalize();
+    return status != MOETOKEN_OK;
+}
+PROGRAM
+    cat >CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.20)
+project(outside C)
+find_package(moetoken REQUIRED COMPONENTS mpi)
+add_executable(over_mpi over_mpi.c)
+target_link_libraries(over_mpi moetoken::moetoken_mpi)
+CMAKE
+    mpicc=$(sed -n 's/^MPI_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+    # shellcheck disable=SC2046 # a list of words
+    "$mpicc" -std=c11 -Wall -Werror over_mpi.c -o over_mpi $(pkg-config --cflags --libs moetoken-mpi)
+    cmake -S . -B mpi -G Ninja -DCMAKE_PREFIX_PATH="$moved" -DMPI_C_COMPILER="$mpicc" >>cmake.log
+    cmake --build mpi >>cmake.log
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+    ./over_mpi # one rank needs no launcher
+    mpi/over_mpi
+fi
 echo "installed tree: shared, static, pkg-config and CMake programs run"

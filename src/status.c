@@ -37,6 +37,7 @@ const char *moetoken_status_name(moetoken_status status)
         "MOETOKEN_ERR_OPTION",
         "MOETOKEN_ERR_WORKSPACE",
         "MOETOKEN_ERR_MEMORY",
+        "MOETOKEN_ERR_MPI",
     };
     size_t i = (size_t)status;
     return i < sizeof names / sizeof names[0] ? names[i] : "unknown status";

@@ -234,7 +234,9 @@ static void run_race(struct race *race, struct arena *arena, const struct sweep 
                      struct measures *measures)
 {
     static times warm, cold;
+    static const struct sweep no_sweep;
     bool far = traffic_bytes(&race->bench->traffic) > 4 * sweep->size;
+    const bool redraw = traffic_bytes(&race->bench->traffic) > sweep->size / 3; /* not in a cache */
     int calls[CONTESTANTS_MOST];
     race->draws = DRAWS;
     measures->draws = 1;
@@ -242,11 +244,11 @@ static void run_race(struct race *race, struct arena *arena, const struct sweep 
         calibrate(race, calls);
     for (int d = 0; d < DRAWS; d++) {
         int first = first_round(race, d), end = first_round(race, d + 1);
-        if (d > 0 && arena_redraw(arena))
+        if (d > 0 && redraw && arena_redraw(arena))
             measures->draws++;
         if (!far)
             measure_warm(race, first, end, calls, warm);
-        measure_cold(race, first, end, far ? &(struct sweep){0} : sweep, cold);
+        measure_cold(race, first, end, far ? &no_sweep : sweep, cold);
     }
     measures->cold = measure_of(race, cold);
     measures->warm = far ? measures->cold : measure_of(race, warm);

@@ -10,6 +10,10 @@
 /* How far ahead rows are asked for, as the operators' kernels do. */
 #define PIECE_BYTES ((size_t)1024)
 
+/* The same for sums, whose rows are many streams at once. */
+#define SUM_PIECE_BYTES ((size_t)512)
+#define SUM_AHEAD_BYTES ((size_t)1024)
+
 /* ---- the slots of each token ----------------------------------------------------------------- */
 
 /* The tensor that says the rows, or padded the tokens, of all slots. */
@@ -36,7 +40,8 @@ static struct slot slot_at(const struct bench_case *bench, const DLTensor *indic
         return (struct slot){integer_at(ids, i), index};
     if (bench->drop_and_pad)
         return (struct slot){index, i};
-    return (struct slot){i / (bench->slots / bench->tokens), index};
+    int64_t per_token = bench->tokens > 0 ? bench->slots / bench->tokens : 1;
+    return (struct slot){i / (per_token > 0 ? per_token : 1), index};
 }
 
 bool row_copy_make(struct row_copy *copy, const struct bench_case *bench)
@@ -111,10 +116,31 @@ static const char *source_of(const struct row_copy *copy, int64_t s)
                : NULL;
 }
 
+/* Each piece of all rows of a token in turn, as the sums are formed: the first row's goes out. */
+static void copy_sum(const struct row_copy *copy, int64_t token, bool streaming)
+{
+    const int64_t begin = copy->start[token], end = copy->start[token + 1];
+    char *out = copy->out + (size_t)token * copy->row_bytes;
+    for (size_t at = 0; at < copy->row_bytes; at += SUM_PIECE_BYTES) {
+        size_t left = copy->row_bytes - at;
+        size_t bytes = left < SUM_PIECE_BYTES ? left : SUM_PIECE_BYTES;
+        for (int64_t s = begin; s < end; s++) {
+            size_t ahead = at + SUM_AHEAD_BYTES;
+            const char *row = source_of(copy, s), *next = source_of(copy, s + (end - begin));
+            if (ahead < copy->row_bytes)
+                prefetch(row + ahead, bytes);
+            else if (next != NULL && ahead - copy->row_bytes < copy->row_bytes)
+                prefetch(next + (ahead - copy->row_bytes), bytes);
+            if (s == begin)
+                ceiling_copy(row + at, out + at, bytes, streaming);
+            else
+                ceiling_read(row + at, bytes);
+        }
+    }
+}
+
 static void copy_token(const struct row_copy *copy, int64_t token, bool streaming)
 {
-    bool spread = copy->operator_kind == OPERATOR_PERMUTE ||
-                  (copy->operator_kind == OPERATOR_UNPERMUTE_GRAD && !copy->from_rows);
     const char *own = copy->token_side + (size_t)token * copy->row_bytes;
     const char *next = token + 1 < copy->tokens ? own + copy->row_bytes : NULL;
     int64_t begin = copy->start[token];
@@ -122,14 +148,10 @@ static void copy_token(const struct row_copy *copy, int64_t token, bool streamin
         move_row(copy, own, NULL, source_of(copy, begin), streaming);
     for (int64_t s = begin; s < copy->start[token + 1]; s++) {
         char *row = copy->out + (size_t)copy->row[s] * copy->row_bytes;
-        if (spread)
-            move_row(copy, own, row, next, streaming);
-        else if (copy->from_rows)
+        if (copy->from_rows)
             move_row(copy, source_of(copy, s), row, source_of(copy, s + 1), streaming);
         else
-            move_row(copy, source_of(copy, s),
-                     s == begin ? copy->out + (size_t)token * copy->row_bytes : NULL,
-                     source_of(copy, s + 1), streaming);
+            move_row(copy, own, row, next, streaming);
     }
 }
 
@@ -141,9 +163,14 @@ struct turn {
 static void copy_tokens(const void *context, int member, int members)
 {
     const struct turn *turn = context;
-    int64_t tokens = turn->copy->tokens;
+    const int64_t tokens = turn->copy->tokens;
+    const bool sums = turn->copy->operator_kind == OPERATOR_UNPERMUTE ||
+                      turn->copy->operator_kind == OPERATOR_PERMUTE_GRAD;
     for (int64_t t = tokens * member / members; t < tokens * (member + 1) / members; t++)
-        copy_token(turn->copy, t, turn->streaming);
+        if (sums)
+            copy_sum(turn->copy, t, turn->streaming);
+        else
+            copy_token(turn->copy, t, turn->streaming);
     ceiling_fence();
 }
 

@@ -2,10 +2,9 @@
  * and without its arithmetic. Beside the ceiling, which goes through memory in order, it tells what
  * the order of the rows costs from what the arithmetic costs.
  *
- *     unpermute_grad                  each row of permuted_tokens to its gradient's row, after a
- * look at the token's; without probs the token's row to each of its rows permute the token's row to
- * each of its rows unpermute, permute_grad         the token's first row to the sum's, the others
- * are read */
+ * unpermute_grad with probs: each row of permuted_tokens to its gradient's row, after a look at the
+ * token's row; without probs, and permute: the token's row to each of its rows. unpermute and
+ * permute_grad: the token's first row to the sum's, the others are read, all a piece at a time. */
 #ifndef MOETOKEN_CLI_BENCH_ROW_COPY_H
 #define MOETOKEN_CLI_BENCH_ROW_COPY_H
 

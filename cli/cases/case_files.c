@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,6 +211,43 @@ bool case_integer(const struct case_files *files, const char *key, int64_t given
     if (!read_size(&end, value) || *end != '\0')
         return bad_metadata(files, key, found.text, "a number that is not negative");
     return true;
+}
+
+bool case_decimal(const struct case_files *files, const char *key, double given, double *value)
+{
+    struct attribute found;
+    moetoken_type type;
+    if (!isnan(given)) {
+        *value = given;
+        return true;
+    }
+    if (!find_attribute(files, key, &found))
+        return false;
+    if (found.array != NULL) {
+        bool one = found.array->ndim <= 1 && tensor_elements(found.array) == 1 &&
+                   type_of_tensor(found.array, &type) && type_is_float(type);
+        if (!one || !isfinite(float_at(found.array, 0)))
+            return bad_array(files, key, "one finite floating-point number");
+        *value = float_at(found.array, 0);
+    } else if (found.text != NULL) {
+        char *end;
+        *value = strtod(found.text, &end);
+        if (end == found.text || *end != '\0' || !isfinite(*value))
+            return bad_metadata(files, key, found.text, "a finite number");
+    }
+    return true;
+}
+
+bool case_choice(const struct case_files *files, const char *key, const char *words, int given,
+                 int *value)
+{
+    const char *text = given >= 0 ? NULL : case_metadata(files, key);
+    if (given >= 0)
+        *value = given;
+    if (text == NULL)
+        return true;
+    *value = choice_number(words, text);
+    return *value >= 0 || bad_metadata(files, key, text, words);
 }
 
 static void skip(const char **text, const char *characters)

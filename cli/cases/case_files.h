@@ -35,6 +35,11 @@ const char *case_metadata(const struct case_files *files, const char *key);
  */
 bool case_switch(const struct case_files *files, const char *key, int given, bool *value);
 bool case_integer(const struct case_files *files, const char *key, int64_t given, int64_t *value);
+/* A finite number; given NaN: the files'. As a tensor: one floating-point number. */
+bool case_decimal(const struct case_files *files, const char *key, double given, double *value);
+/* Which of the words "a|b|c" it is; given -1: the files'. Text alone. */
+bool case_choice(const struct case_files *files, const char *key, const char *words, int given,
+                 int *value);
 /* restore_shape, "T,H"; given NULL: the files'. *present: whether there is one. */
 bool case_restore_shape(const struct case_files *files, const char *given, int64_t shape[2],
                         bool *present);

@@ -1,6 +1,7 @@
 /* case_options.c - the options that describe a generated case -> struct case_settings. */
 #include "case_options.h"
 
+#include <moetoken/router.h>
 #include <stdio.h>
 
 #include "models.h"
@@ -50,6 +51,8 @@ static bool resolve_shape(const struct case_options *options, struct case_settin
         settings->hidden = model->hidden_size;
         settings->experts = model->experts_num;
         settings->topk = model->topk_num;
+        if (settings->recipe == NULL)
+            settings->recipe = model->recipe;
     } else if (options->hidden < 0 || options->experts < 0 ||
                (options->topk < 0 && options->capacity < 0)) {
         return fail(error, size, "give --model, or --hidden, --experts and --topk");
@@ -87,9 +90,40 @@ static bool resolve_types(const struct case_options *options, struct case_settin
     return true;
 }
 
-bool case_options_resolve(const struct case_options *options, struct case_settings *settings,
+/* A router's case: K where the recipe alone tells it, and the model's recipe where none is named.
+ */
+static bool resolve_recipe(struct case_options *options, struct case_settings *settings,
+                           char *error, size_t size)
+{
+    moetoken_router_config config;
+    if (options->recipe == NULL)
+        return true;
+    if (moetoken_router_recipe(options->recipe, &config) != MOETOKEN_OK)
+        return fail(error, size, moetoken_last_error());
+    settings->recipe = options->recipe;
+    if (options->topk < 0 && options->model == NULL)
+        options->topk = config.topk;
+    return true;
+}
+
+static bool resolve_router(struct case_options *options, struct case_settings *settings,
+                           char *error, size_t size)
+{
+    if (options->logits && !is_router(settings->operator_kind))
+        settings->operator_kind = OPERATOR_ROUTER;
+    if (!is_router(settings->operator_kind))
+        return options->recipe == NULL ||
+               fail(error, size, "--recipe: expected with --logits or a router's --operator");
+    if (options->drop_and_pad || options->capacity >= 0)
+        return fail(error, size, "--drop-and-pad, --capacity: a router has none");
+    settings->by_ids = true;
+    return resolve_recipe(options, settings, error, size);
+}
+
+bool case_options_resolve(const struct case_options *given, struct case_settings *settings,
                           char *error, size_t error_size)
 {
+    struct case_options changed = *given, *options = &changed;
     *settings = (struct case_settings){.operator_kind = (enum operator_kind)options->operator_kind,
                                        .spare_rows = options->spare_rows,
                                        .extremes = options->extremes,
@@ -101,7 +135,8 @@ bool case_options_resolve(const struct case_options *options, struct case_settin
                                        .holes = options->holes,
                                        .shuffle = options->shuffle,
                                        .random_fill_slots = options->random_fill};
-    if (!resolve_shape(options, settings, error, error_size) ||
+    if (!resolve_router(options, settings, error, error_size) ||
+        !resolve_shape(options, settings, error, error_size) ||
         !resolve_types(options, settings, error, error_size))
         return false;
     if (settings->capacity > 0)

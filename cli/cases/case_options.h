@@ -10,11 +10,11 @@
 
 /* Values as they come from the command line. The choices are in the order of the *_CHOICES. */
 struct case_options {
-    const char *model;
+    const char *model, *recipe;
     int64_t hidden, experts, topk, capacity, tokens, spare_rows, extremes, seed; /* -1: not given */
     double skew;
     int operator_kind, token_type, probs_type, index_type, map_type; /* probs_type -1: not given */
-    bool no_probs, drop_and_pad, ids, holes, shuffle, random_fill;
+    bool no_probs, drop_and_pad, ids, holes, shuffle, random_fill, logits;
 };
 
 #define FLOAT_CHOICES "f32|f16|bf16|f64"

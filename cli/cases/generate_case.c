@@ -55,10 +55,42 @@ static void add_spec(struct generated_case *plan, const char *name, moetoken_typ
         (struct tensor_spec){.name = name, .type = type, .ndim = ndim, .shape = {first, second}};
 }
 
+static bool has_bias(const char *recipe)
+{
+    static const char *const names[] = {"deepseek-v3", "kimi-k2", "glm-4.5"};
+    for (size_t i = 0; recipe != NULL && i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(recipe, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static void list_router_tensors(struct generated_case *plan)
+{
+    const struct case_settings *s = &plan->settings;
+    bool grad = s->operator_kind == OPERATOR_ROUTER_GRAD;
+    add_spec(plan, "logits", s->probs_type, 2, s->tokens, s->experts);
+    if (s->holes)
+        add_spec(plan, "token_mask", s->map_type, 1, s->tokens, 0);
+    if (grad) {
+        add_spec(plan, "expert_ids", s->index_type, 2, s->tokens, s->topk);
+        add_spec(plan, "weights_grad", s->probs_type, 2, s->tokens, s->topk);
+        add_spec(plan, "scores_grad", s->probs_type, 2, s->tokens, s->experts);
+        return;
+    }
+    if (has_bias(s->recipe))
+        add_spec(plan, "bias", MOETOKEN_F32, 1, s->experts, 0);
+    if (s->hidden > 0)
+        add_spec(plan, "tokens", s->token_type, 2, s->tokens, s->hidden);
+}
+
 static void list_tensors(struct generated_case *plan)
 {
     const struct case_settings *s = &plan->settings;
     bool probs = !s->without_probs, map = probs || s->drop_and_pad;
+    if (is_router(s->operator_kind)) {
+        list_router_tensors(plan);
+        return;
+    }
     switch (s->operator_kind) {
     case OPERATOR_UNPERMUTE_GRAD:
         add_spec(plan, "unpermuted_tokens_grad", s->token_type, 2, s->tokens, s->hidden);
@@ -83,6 +115,8 @@ static void list_tensors(struct generated_case *plan)
         if (probs)
             add_spec(plan, "permuted_probs_grad", s->probs_type, 1, plan->rows, 0);
         add_spec(plan, "sorted_indices", s->index_type, 1, plan->slots, 0);
+        break;
+    default:
         break;
     }
     if (s->by_ids) {
@@ -109,19 +143,25 @@ static void list_metadata(struct generated_case *plan)
     snprintf(text[5], size, "%" PRId64, s->experts);
     snprintf(text[6], size, "%" PRId64, s->drop_and_pad ? s->capacity : s->topk);
     snprintf(text[7], size, "%" PRIu64, s->seed);
+    bool router = is_router(s->operator_kind);
     const char *const keys[CASE_METADATA_MOST] = {"operator",
                                                   "drop_and_pad",
                                                   "restore_shape",
                                                   "num_out_tokens",
                                                   "tokens_num",
                                                   "experts_num",
-                                                  s->drop_and_pad ? "capacity" : "topK_num",
+                                                  s->drop_and_pad ? "capacity"
+                                                  : router        ? "topk"
+                                                                  : "topK_num",
                                                   "seed"};
     for (size_t i = 0; i < CASE_METADATA_MOST; i++) {
         plan->metadata[2 * i] = keys[i];
         plan->metadata[2 * i + 1] = text[i];
     }
-    plan->metadata[2 * CASE_METADATA_MOST] = NULL;
+    if (router && s->recipe != NULL) {
+        plan->metadata[2 * CASE_METADATA_MOST] = "recipe";
+        plan->metadata[2 * CASE_METADATA_MOST + 1] = s->recipe;
+    }
 }
 
 static bool allocate(struct generated_case *plan)
@@ -246,6 +286,26 @@ static void fill_weights(const struct generated_case *plan, DLTensor *tensor)
     }
 }
 
+/* Within 1/16 of 0, a multiple of 2^-28: exact in float32. */
+static void fill_bias(const struct generated_case *plan, DLTensor *tensor)
+{
+    uint64_t key = random_key(plan->settings.seed, STREAM_BIAS);
+    for (int64_t e = 0; e < plan->settings.experts; e++) {
+        double value = ((double)(random_bits(key, (uint64_t)e) >> 39) - 0x1p24) * 0x1p-28;
+        store_bits((char *)tensor->data + tensor->byte_offset + 4 * (size_t)e, 4,
+                   double_to_bits(MOETOKEN_F32, value));
+    }
+}
+
+/* One token in 16 is not routed. */
+static void fill_token_mask(const struct generated_case *plan, DLTensor *tensor)
+{
+    uint64_t key = random_key(plan->settings.seed, STREAM_DROPS);
+    uint8_t *out = (uint8_t *)tensor->data + tensor->byte_offset;
+    for (int64_t t = 0; t < plan->settings.tokens; t++)
+        out[t] = random_bits(key, (uint64_t)t) % 16 != 0;
+}
+
 void fill_case_tensor(const struct generated_case *plan, size_t i, DLTensor *tensor,
                       struct progress *progress)
 {
@@ -257,6 +317,10 @@ void fill_case_tensor(const struct generated_case *plan, size_t i, DLTensor *ten
         fill_probs(plan, tensor);
     else if (strcmp(spec->name, "weights") == 0)
         fill_weights(plan, tensor);
+    else if (strcmp(spec->name, "bias") == 0)
+        fill_bias(plan, tensor);
+    else if (strcmp(spec->name, "token_mask") == 0)
+        fill_token_mask(plan, tensor);
     else if (strcmp(spec->name, "expert_ids") == 0)
         fill_indices(tensor, spec->type, plan->expert, plan->slots);
     else if (strcmp(spec->name, "permute_token_id") == 0)

@@ -11,7 +11,11 @@
  * divided by the token's sum over all experts: positive, peaked like a softmax, not zero for unset
  * pairs. By expert ids a token's experts stand in the order in which they
  * win, weights[t,k] is the share of expert_ids[t,k], and an unused slot (-1) has the weight 0.5,
- * which nothing may use. */
+ * which nothing may use.
+ *
+ * A router's case has logits [T,E], bell-shaped, of probs_type; a bias [E] of at most 1/16 where
+ * the recipe works with one; with holes a token_mask [T] that leaves out one token in 16; and, if H
+ * is not 0, tokens [T,H] to go on with. router_grad's experts are drawn as above. */
 #ifndef MOETOKEN_CLI_GENERATE_CASE_H
 #define MOETOKEN_CLI_GENERATE_CASE_H
 
@@ -38,6 +42,7 @@ struct case_settings {
     bool shuffle;           /* rows and slots in random order */
     bool random_fill_slots; /* padded: fill slots take any token, repeated pairs included */
     moetoken_type token_type, probs_type, index_type, map_type;
+    const char *recipe; /* router: the name of its settings, or NULL */
 };
 
 #define CASE_TENSORS_MOST  6
@@ -48,7 +53,7 @@ struct generated_case {
     int64_t slots, rows;           /* N, R */
     struct tensor_spec specs[CASE_TENSORS_MOST];
     size_t count;
-    const char *metadata[2 * CASE_METADATA_MOST + 1]; /* NULL-terminated pairs */
+    const char *metadata[2 * CASE_METADATA_MOST + 3]; /* NULL-terminated pairs */
     char metadata_text[CASE_METADATA_MOST][48];
 
     double *slowness; /* [E] 1 / weight of each expert */

@@ -16,6 +16,7 @@ enum random_stream {
     STREAM_SLOTS = 5,
     STREAM_FILL_SLOTS = 6,
     STREAM_MAP_BYTES = 7,
+    STREAM_BIAS = 8,
     STREAM_TENSORS = 16 /* + the tensor's place in specs */
 };
 

@@ -9,7 +9,8 @@
 struct model_shape {
     const char *name; /* for --model */
     int64_t hidden_size, experts_num, topk_num;
-    const char *model; /* the model's own name */
+    const char *model;  /* the model's own name */
+    const char *recipe; /* of its router, see moetoken_router_recipe; or NULL */
 };
 
 #define MODEL_SHAPES_COUNT 14

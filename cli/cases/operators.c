@@ -1,4 +1,5 @@
-/* operators.c - the four operators as the tool sees them: names of commands and of tensors. */
+/* operators.c - the operators and the router as the tool sees them: names of commands and of
+ * tensors. */
 #include "operators.h"
 
 #include <string.h>
@@ -13,6 +14,10 @@ const struct operator_outputs operator_outputs[OPERATORS_COUNT] = {
                           {"permuted_tokens", "permuted_probs", "sorted_indices", "source_slots",
                            "rows_per_expert"}},
     [OPERATOR_PERMUTE_GRAD] = {"permute-grad", {"tokens_grad", "probs_grad", "weights_grad"}},
+    [OPERATOR_ROUTER] = {"router",
+                         {"expert_ids", "weights", "scores", "rows_per_expert", "routing_map",
+                          "probs"}},
+    [OPERATOR_ROUTER_GRAD] = {"router-grad", {"logits_grad"}},
 };
 
 bool find_operator(const char *name, enum operator_kind *kind)

@@ -1,5 +1,5 @@
-/* operators.h - the four operators as the tool sees them: names of commands and of tensors in
- * files. */
+/* operators.h - the operators and the router as the tool sees them: names of commands and of
+ * tensors in files. */
 #ifndef MOETOKEN_CLI_OPERATORS_H
 #define MOETOKEN_CLI_OPERATORS_H
 
@@ -9,11 +9,20 @@ enum operator_kind {
     OPERATOR_UNPERMUTE_GRAD,
     OPERATOR_UNPERMUTE,
     OPERATOR_PERMUTE,
-    OPERATOR_PERMUTE_GRAD
+    OPERATOR_PERMUTE_GRAD,
+    OPERATOR_ROUTER,
+    OPERATOR_ROUTER_GRAD
 };
-#define OPERATORS_COUNT   4
-#define OPERATORS_CHOICES "unpermute-grad|unpermute|permute|permute-grad"
-#define OUTPUTS_MOST      5
+#define OPERATORS_COUNT       6
+#define ROW_OPERATORS_CHOICES "unpermute-grad|unpermute|permute|permute-grad" /* what moves rows   \
+                                                                               */
+#define OPERATORS_CHOICES ROW_OPERATORS_CHOICES "|router|router-grad"
+#define OUTPUTS_MOST      6
+
+static inline bool is_router(enum operator_kind kind)
+{
+    return kind == OPERATOR_ROUTER || kind == OPERATOR_ROUTER_GRAD;
+}
 
 struct operator_outputs {
     const char *name;                  /* the command, as in OPERATORS_CHOICES */

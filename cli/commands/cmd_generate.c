@@ -97,6 +97,16 @@ static const struct option_spec options[] = {
      .least = 1,
      .most = INT64_MAX,
      .help = "rows of each expert, sets --drop-and-pad\n(default: T * K / E, rounded up)"},
+    {.name = "logits",
+     .kind = OPTION_FLAG,
+     .offset = SHAPE(logits),
+     .help = "a case of the router: logits [T,E], and tokens [T,H] to go on with"},
+    {.name = "recipe",
+     .kind = OPTION_TEXT,
+     .value = "NAME",
+     .offset = SHAPE(recipe),
+     .help = "the router's settings by the name of a model, see\nmoetoken help router (default: "
+             "--model's)"},
     {.name = "operator",
      .kind = OPTION_CHOICE,
      .value = OPERATORS_CHOICES,
@@ -111,7 +121,8 @@ static const struct option_spec options[] = {
      .kind = OPTION_CHOICE,
      .value = FLOAT_CHOICES,
      .offset = SHAPE(probs_type),
-     .help = "type of the probs: that of the tokens, or f32 (the default)\nwith f32, f16, bf16"},
+     .help = "type of probs, weights and logits: that of the tokens, or f32\n(the default) with "
+             "f32, f16, bf16"},
     {.name = "index-dtype",
      .kind = OPTION_CHOICE,
      .value = "i32|i64",
@@ -138,7 +149,7 @@ static const struct option_spec options[] = {
      .kind = OPTION_FLAG,
      .offset = SHAPE(holes),
      .help = "0 to K experts a token; dropless, one slot in 16 is dropped\n"
-             "(index -1) besides"},
+             "(index -1) besides; router: a token_mask without one in 16"},
     {.name = "shuffle",
      .kind = OPTION_FLAG,
      .offset = SHAPE(shuffle),
@@ -190,7 +201,10 @@ const struct command command_generate = {
         "drawn from the seed). For each token every expert draws a uniform number in (0, 1],\n"
         "divided by its popularity; the K smallest win. probs are 1 over that number, divided by\n"
         "their sum over all experts. Padded, each expert keeps the first C of its tokens, and an\n"
-        "expert with fewer is filled up.",
+        "expert with fewer is filled up.\n"
+        "\n"
+        "--logits makes the inputs of a router and of a permute behind it: logits [T,E],\n"
+        "tokens [T,H] and, where the recipe works with one, bias [E].",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
     .run = run,

@@ -7,6 +7,7 @@
 #include "cases/models.h"
 #include "commands.h"
 #include "gradcheck/gradcheck.h"
+#include "gradcheck/gradcheck_router.h"
 
 static const double largest_error_allowed = 1e-6;
 
@@ -75,6 +76,32 @@ static void print_heading(const struct gradcheck_run *run)
         printf("%-42s %-10s %-21s %8s %10s\n", "mode", "forward", "gradient", "elements", "worst");
 }
 
+static bool check_router_problem(struct gradcheck_run *run, const char *mode,
+                                 struct router_problem *problem, char *error)
+{
+    struct gradient_result result;
+    if (!check_router_gradient(problem, &result, error))
+        return false;
+    print_results(run, mode, &result, 1);
+    return true;
+}
+
+static bool check_router_modes(struct gradcheck_run *run, const struct case_settings *shape,
+                               char *error)
+{
+    bool good = true;
+    for (int m = 0; m < router_modes_count && good; m++) {
+        struct router_problem problem;
+        good = make_router_problem(&router_modes[m], shape, &problem, error);
+        problem.samples = run->settings->samples < 0 ? 0 : run->settings->samples;
+        if (run->settings->samples < 0 && shape->tokens * shape->experts > 4096)
+            problem.samples = 16;
+        good = good && check_router_problem(run, router_modes[m].name, &problem, error);
+        free_router_problem(&problem);
+    }
+    return good;
+}
+
 static int check_modes(struct gradcheck_run *run, const struct case_settings *shape)
 {
     print_heading(run);
@@ -93,8 +120,34 @@ static int check_modes(struct gradcheck_run *run, const struct case_settings *sh
         free_problem(&problem);
         progress_add(&progress, 1);
     }
+    good = good && check_router_modes(run, shape, error);
     progress_end(&progress);
     return good ? finish(run) : report_error(error);
+}
+
+static int check_router_case(struct gradcheck_run *run, const struct case_files *files)
+{
+    struct router_problem problem;
+    char error[TENSOR_FILE_ERROR_SIZE];
+    int status = EXIT_INPUT;
+    if (load_router_problem(files, (uint64_t)run->settings->shape.seed, &problem)) {
+        problem.samples = run->settings->samples < 0 ? 16 : run->settings->samples;
+        print_heading(run);
+        if (check_router_problem(run, files->paths[0], &problem, error))
+            status = finish(run);
+        else
+            report_input(files, error);
+    }
+    free_router_problem(&problem);
+    return status;
+}
+
+static bool has_logits(const struct case_files *files)
+{
+    for (int i = 0; i < files->count; i++)
+        if (tensor_file_has(files->files[i], "logits"))
+            return true;
+    return false;
 }
 
 static int check_case(struct gradcheck_run *run, const char *const *paths, int count)
@@ -102,6 +155,11 @@ static int check_case(struct gradcheck_run *run, const char *const *paths, int c
     struct case_files files;
     if (!case_files_open(&files, paths, count))
         return EXIT_INPUT;
+    if (has_logits(&files)) {
+        int found = check_router_case(run, &files);
+        case_files_close(&files);
+        return found;
+    }
     struct gradient_problem problem;
     char error[TENSOR_FILE_ERROR_SIZE];
     int status = EXIT_INPUT;
@@ -178,7 +236,8 @@ const struct command command_gradcheck = {
     .operands = "[CASE...]",
     .summary = "gradients against central differences of the forward operators",
     .description =
-        "Compares every gradient (of unpermute and of permute, for tokens and for probs) with\n"
+        "Compares every gradient (of unpermute and of permute, for tokens and for probs, and of\n"
+        "the router, for its logits) with\n"
         "central differences of the forward operator in float64, and prints the worst relative\n"
         "error: |difference - gradient| over the larger of the two, or over a thousandth of the\n"
         "largest gradient where both are smaller. Exit status 0 if and only if all are below\n"
@@ -188,7 +247,9 @@ const struct command command_gradcheck = {
         "through, with a small shape (11 tokens, 6 experts) or that of --model: dropless, holes,\n"
         "padded with fill slots, masked, without probs, probs of 0 and negative ones, experts\n"
         "and tokens with nothing; and by expert ids, with residuals and biases, a range of\n"
-        "experts and a capacity.",
+        "experts and a capacity; and the router's scores, groups, bias and masks. A CASE with\n"
+        "logits is one of the router. Its differences are those of an oracle in long double, at\n"
+        "the library's choice.",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
     .operands_most = CASE_FILES_MOST,

@@ -1,20 +1,17 @@
-/* cmd_limits.c - `moetoken limits`: which products take a case of unpermute_grad, without running
- * it. The case's shapes and types -> the same formulas as phase one of the aclnn layer -> a line a
- * product. */
+/* cmd_limits.c - `moetoken limits`: which products take a case of unpermute_grad, or one by expert
+ * ids (limits_by_ids.c), without running it. The case's shapes and types -> the same formulas as
+ * phase one of the aclnn layer -> a line a product. */
 #include <string.h>
 
 #include "cases/case_files.h"
 #include "commands.h"
+#include "limits/limits_by_ids.h"
+#include "limits/product_verdict.h"
 #include "products/limits.h"
-#include "values/number_formats.h"
 
 struct limits_settings {
     const char *soc;
     int drop_and_pad; /* -1: not given */
-};
-
-enum {
-    REASON_SIZE = 512
 };
 
 /* The tensors that decide; shapes are checked with an output of the shape that they give. */
@@ -100,70 +97,18 @@ static int check_case(struct limits_case *limits_case)
     return report_input(&limits_case->files, moetoken_last_error());
 }
 
-static bool has_type(const DLTensor *tensor, moetoken_type type)
-{
-    moetoken_type found;
-    return tensor == NULL || (type_of_tensor(tensor, &found) && found == type);
-}
-
-/* The interface takes fewer types than the library, on every product. */
-static const char *unknown_type(const moetoken_unpermute_grad_args *args)
-{
-    if (has_type(args->unpermuted_tokens_grad, MOETOKEN_F64))
-        return "tokens of type float64: float32, float16 and bfloat16 are taken";
-    if (!has_type(args->out_index, MOETOKEN_I32) || !has_type(args->permute_token_id, MOETOKEN_I32))
-        return "indices of type int64: int32 is taken";
-    if (args->probs != NULL && has_type(args->routing_map, MOETOKEN_U8))
-        return "a routing_map of type uint8: bool and int8 are taken";
-    return NULL;
-}
-
-static struct limits_call call_of(const moetoken_unpermute_grad_args *args)
-{
-    return (struct limits_call){.drop_and_pad = args->drop_and_pad,
-                                .tokens_num = tensor_dimension(args->unpermuted_tokens_grad, 0),
-                                .hidden_size = tensor_dimension(args->unpermuted_tokens_grad, 1),
-                                .experts_num = tensor_dimension(args->probs, 1),
-                                .slots_num = tensor_dimension(args->out_index, 0),
-                                .token_bytes = args->unpermuted_tokens_grad->dtype.bits / 8,
-                                .probs_bytes = args->probs ? args->probs->dtype.bits / 8 : 0,
-                                .token_is_bfloat16 =
-                                    has_type(args->unpermuted_tokens_grad, MOETOKEN_BF16)};
-}
-
-/* Whether the product takes the case; if not, or if there is nothing to say yes to, the reason. */
-static bool accepts(const struct product *product, const moetoken_unpermute_grad_args *args,
-                    char reason[REASON_SIZE])
-{
-    struct limits_call call = call_of(args);
-    const char *type = unknown_type(args);
-    reason[0] = '\0';
-    if (!product->has_operators || args->probs != NULL) {
-        if (!limits_accept(product, &call, reason, REASON_SIZE))
-            return false;
-    } else {
-        snprintf(reason, REASON_SIZE, "without probs nothing is limited");
-    }
-    if (type != NULL)
-        snprintf(reason, REASON_SIZE, "%s", type);
-    return type == NULL;
-}
-
 /* One line; whether the product takes the case. */
 static bool print_product(const struct product *product, const moetoken_unpermute_grad_args *args)
 {
-    char reason[REASON_SIZE], note[REASON_SIZE] = "";
-    bool accepted = accepts(product, args, reason);
-    struct limits_call call = call_of(args);
-    if (args->probs != NULL)
-        limits_differ(product, &call, note, sizeof note);
-    const char *verdict = accepted ? "accepted" : product->has_operators ? "refused" : "absent";
-    printf("%-14s%s%s%s%s%s\n", product->name, verdict, reason[0] ? ": " : "", reason,
-           note[0] == '\0' ? ""
-           : reason[0]     ? "; but "
-                           : ": but ",
-           note);
-    return accepted;
+    struct product_verdict verdict;
+    product_judge(product, args, &verdict);
+    printf("%-14s%s%s%s%s%s\n", product->name, verdict.word, verdict.reason[0] ? ": " : "",
+           verdict.reason,
+           verdict.note[0] == '\0' ? ""
+           : verdict.reason[0]     ? "; but "
+                                   : ": but ",
+           verdict.note);
+    return verdict.accepted;
 }
 
 static int print_products(const char *soc, const moetoken_unpermute_grad_args *args)
@@ -177,6 +122,8 @@ static int print_products(const char *soc, const moetoken_unpermute_grad_args *a
 
 static int run_case(const struct limits_settings *settings, struct limits_case *limits_case)
 {
+    if (limits_are_by_ids(&limits_case->files))
+        return limits_by_ids(&limits_case->files, settings->soc);
     if (!case_switch(&limits_case->files, "drop_and_pad", settings->drop_and_pad,
                      &limits_case->args.drop_and_pad) ||
         !find_tensors(limits_case))
@@ -221,14 +168,17 @@ static const struct option_spec options[] = {
 const struct command command_limits = {
     .name = "limits",
     .operands = "CASE...",
-    .summary = "which Ascend products take a case of unpermute-grad",
+    .summary = "which Ascend products take a case",
     .description =
         "Reads   unpermuted_tokens_grad [T,H], out_index [N] and, where they are there,\n"
         "        permute_token_id [N], routing_map [T,E], permuted_tokens [R,H], probs [T,E]\n"
+        "        or, of a routing by expert ids, what permute, permute-grad, unpermute or\n"
+        "        unpermute-grad reads\n"
         "\n"
         "Tells for each product whether its operator takes the case, refuses it - with formula\n"
         "and numbers - or does not exist there. Verdicts follow the vendor's document; where its\n"
-        "own tiling code decides otherwise, the line says so. Nothing is computed.",
+        "own tiling code decides otherwise, the line says so. By expert ids there is a line for\n"
+        "each of the interface's operators that does the step. Nothing is computed.",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
     .operands_least = 1,

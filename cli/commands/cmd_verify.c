@@ -6,10 +6,11 @@
 
 #include "commands.h"
 #include "dump/dump_folder.h"
+#include "dump/verify_dump.h"
 #include "oracle/oracle.h"
 #include "oracle/oracle_report.h"
+#include "oracle/oracle_router.h"
 #include "values/number_formats.h"
-#include "verify_dump.h"
 #include "verify_standard.h"
 
 #define FAULT_SIZE    256 /* a line about one element */
@@ -17,6 +18,7 @@
 
 struct verify_settings {
     struct oracle_options options;
+    struct router_options router;
     const char *outputs, *standards;
     bool quiet;
     struct standard by[STANDARDS_MOST]; /* what `standards` names */
@@ -108,17 +110,53 @@ static int64_t rows_to_check(const struct oracle_case *oracle, const bool *wante
     return rows;
 }
 
+static int unknown_outputs(const char *names, enum operator_kind kind)
+{
+    return usage_error(&command_verify, "--outputs %s: %s writes no such tensor", names,
+                       operator_outputs[kind].name);
+}
+
+static int verify_router(const struct verify_settings *settings, enum operator_kind kind,
+                         const struct case_files *inputs, const struct case_files *output,
+                         const struct case_files *attributes)
+{
+    bool wanted[OUTPUTS_MOST];
+    if (settings->standards != NULL)
+        return usage_error(&command_verify,
+                           "--standard with %s: standards are for permute, unpermute and their "
+                           "gradients; compare judges any two files",
+                           operator_outputs[kind].name);
+    if (!find_wanted(settings->outputs, kind, wanted))
+        return unknown_outputs(settings->outputs, kind);
+    struct output_report reports[OUTPUTS_MOST];
+    double began = seconds_now();
+    if (!oracle_router_verify(kind, &settings->router, inputs, output, attributes, wanted, reports))
+        return EXIT_INPUT;
+    int status = print_reports(reports, output->paths[0], settings->quiet);
+    if (!settings->quiet)
+        printf("verify %s: %s, %.3g s\n", operator_outputs[kind].name,
+               status == EXIT_DONE ? "good" : "BAD", seconds_now() - began);
+    return status;
+}
+
 static int verify(const struct verify_settings *settings, const struct case_files *inputs,
                   const struct case_files *output, const struct case_files *attributes)
 {
     char error[TENSOR_FILE_ERROR_SIZE];
     struct oracle_case oracle = {.error = error};
+    enum operator_kind kind;
+    if (!oracle_find_kind(output, settings->options.operator_kind, &kind))
+        return EXIT_INPUT;
+    if (is_router(kind) && settings->standards != NULL)
+        return usage_error(&command_verify, "--standard: the router's outputs are judged by the "
+                                            "bounds of docs/router.md alone");
+    if (is_router(kind))
+        return verify_router(settings, kind, inputs, output, attributes);
     if (!oracle_case_load(inputs, output, attributes, &settings->options, &oracle))
         return EXIT_INPUT;
     bool wanted[OUTPUTS_MOST];
     if (!find_wanted(settings->outputs, oracle.operator_kind, wanted))
-        return usage_error(&command_verify, "--outputs %s: %s writes no such tensor",
-                           settings->outputs, operator_outputs[oracle.operator_kind].name);
+        return unknown_outputs(settings->outputs, kind);
     if (settings->standards != NULL)
         return verify_by_standards(&oracle, wanted, settings->by, settings->by_count,
                                    settings->quiet, output->paths[0]);
@@ -169,15 +207,20 @@ static int run(int argc, char **argv)
                                                    .num_out_tokens = -1,
                                                    .expert_begin = -1,
                                                    .expert_end = -1,
-                                                   .capacity = -1}};
+                                                   .capacity = -1},
+                                       .router = router_options_default()};
     const char *paths[CASE_FILES_MOST];
     char error[STANDARDS_ERROR_SIZE];
     int count;
     int status = parse_options(&command_verify, argc, argv, &settings, paths, &count);
     if (status != PARSED_RUN)
         return status;
+    if (settings.standards != NULL && strcmp(settings.standards, "list") == 0) {
+        standards_print();
+        return EXIT_DONE;
+    }
     bool folder = count == 1 && is_folder(paths[0]);
-    if (count == 1 && !folder)
+    if (count < 2 && !folder)
         return usage_error(&command_verify, "an argument is missing");
     if (folder && settings.standards == NULL)
         settings.standards = DUMP_STANDARD;
@@ -207,9 +250,9 @@ static const struct option_spec options[] = {
      .kind = OPTION_TEXT,
      .value = "NAME,...",
      .offset = offsetof(struct verify_settings, standards),
-     .help =
-         "judge by these standards (see compare) instead of the exact\nresult; golden and third "
-         "party are computed here"},
+     .help = "judge by these standards (list: what there is) instead of the\nexact result; golden "
+             "and third "
+             "party are computed here"},
     {.name = "drop-and-pad",
      .kind = OPTION_SWITCH,
      .value = "true|false",
@@ -266,6 +309,9 @@ static const struct option_spec options[] = {
      .offset = OPTION(capacity),
      .most = INT64_MAX,
      .help = "permute by expert ids: as there, when nothing else tells"},
+    ROUTER_RECIPE_OPTION(struct verify_settings, router),
+    ROUTER_CHOICE_OPTIONS(struct verify_settings, router),
+    ROUTER_WEIGHT_OPTIONS(struct verify_settings, router),
     {.name = "quiet",
      .letter = 'q',
      .kind = OPTION_FLAG,
@@ -284,7 +330,10 @@ const struct command command_verify = {
         "\n"
         "Copies, products, forward sums and indices must have the exact bits. A dot product of\n"
         "H terms may be any rounding of a number within H * 2^-53 * sum |x*g| of the exact sum.\n"
-        "Entries that no slot reaches must be +0. NaN must be NaN.\n"
+        "Entries that no slot reaches must be +0. NaN must be NaN. The router's weights and\n"
+        "scores, and its gradient, may be any rounding of a number within the error that\n"
+        "docs/router.md states for binary64, and two experts whose choice values lie nearer than\n"
+        "that may stand in either order.\n"
         "Exit status 0 only if everything holds and no output is missing.\n"
         "\n"
         "With --standard outputs are judged as compare does it; golden result and third party\n"
@@ -295,7 +344,7 @@ const struct command command_verify = {
         "judged by --standard (default " DUMP_STANDARD ").",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
-    .operands_least = 1,
+    .operands_least = 0,
     .operands_most = CASE_FILES_MOST,
     .run = run,
 };

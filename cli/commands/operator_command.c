@@ -1,5 +1,5 @@
-/* operator_command.c - what the four operator commands share: options, output file, summary.
- * Files -> operator_job -> one library call that writes straight into the output file. */
+/* operator_command.c - what the commands of operators and router share: options, output file,
+ * summary. Files -> operator_job -> one library call that writes straight into the output file. */
 #include "operator_command.h"
 
 #include <inttypes.h>
@@ -49,9 +49,20 @@ void job_output(struct operator_job *job, enum operator_kind kind, int i, moetok
             .name = name, .type = type, .ndim = ndim, .shape = {first, second}};
 }
 
+moetoken_type weights_type(const struct operator_job *job, const DLTensor *logits)
+{
+    int wanted = job->settings->weights_type;
+    if (wanted == 2 || (wanted < 0 && tensor_type(logits) == MOETOKEN_F64))
+        return tensor_type(logits);
+    return wanted == 1 ? MOETOKEN_F64 : MOETOKEN_F32;
+}
+
 static bool read_switches(struct operator_job *job, enum operator_kind kind)
 {
     const struct operator_settings *settings = job->settings;
+    if (is_router(kind))
+        return router_options_resolve(&settings->router, &job->files, kind == OPERATOR_ROUTER,
+                                      &job->config);
     bool masks = kind == OPERATOR_UNPERMUTE || kind == OPERATOR_UNPERMUTE_GRAD;
     bool tolerates = kind != OPERATOR_PERMUTE;
     return case_switch(&job->files, "drop_and_pad", settings->drop_and_pad, &job->drop_and_pad) &&
@@ -77,8 +88,8 @@ static bool read_attributes(struct operator_job *job, enum operator_kind kind)
     job->options.flags = stores[settings->stores] |
                          (job->mask_fill_slots ? MOETOKEN_MASK_FILL_SLOTS : 0) |
                          (job->tolerate_routing_mismatch ? MOETOKEN_TOLERATE_ROUTING_MISMATCH : 0);
-    return case_restore_shape(&job->files, settings->restore_shape, job->restore_shape,
-                              &job->has_restore_shape);
+    return is_router(kind) || case_restore_shape(&job->files, settings->restore_shape,
+                                                 job->restore_shape, &job->has_restore_shape);
 }
 
 /* Every name in --outputs must be one that the operator writes in this case. */
@@ -100,7 +111,8 @@ static bool check_wanted_names(const struct operator_job *job)
 /* Outputs, and the library's workspace, before any of it is taken. */
 static bool check_work(const struct operator_job *job)
 {
-    double bytes = 16.0 * ((double)job->tokens_num + (double)job->slots_num);
+    double bytes = 16.0 * ((double)job->tokens_num + (double)job->slots_num) +
+                   (job->experts_num > 0 ? 80.0 * (double)job->experts_num : 0);
     for (int i = 0; i < OUTPUTS_MOST; i++)
         if (job->outputs[i] != NULL)
             bytes += (double)tensor_bytes(job->outputs[i]);
@@ -128,11 +140,12 @@ static const char *text_of_bool(bool value)
     return value ? "true" : "false";
 }
 
-#define METADATA_MOST 12
+#define METADATA_MOST 14
 
 struct output_metadata {
     const char *pairs[2 * METADATA_MOST + 1];
     char text[7][48];
+    struct router_metadata router;
     int count;
 };
 
@@ -144,6 +157,18 @@ static void add_metadata(struct output_metadata *metadata, const char *key, cons
     metadata->pairs[2 * metadata->count] = NULL;
 }
 
+static void describe_router(const struct operator_job *job, struct output_metadata *metadata)
+{
+    const size_t size = sizeof metadata->text[0];
+    snprintf(metadata->text[0], size, "%" PRId64, job->tokens_num);
+    add_metadata(metadata, "tokens_num", metadata->text[0]);
+    snprintf(metadata->text[1], size, "%" PRId64, job->experts_num);
+    add_metadata(metadata, "experts_num", metadata->text[1]);
+    router_describe(&job->config, &metadata->router);
+    for (int i = 0; i < ROUTER_SETTINGS_COUNT; i++)
+        add_metadata(metadata, metadata->router.keys[i], metadata->router.text[i]);
+}
+
 /* What a later command, or verify, needs to know of this one. */
 static void describe_job(const struct operator_job *job, enum operator_kind kind,
                          struct output_metadata *metadata)
@@ -151,6 +176,10 @@ static void describe_job(const struct operator_job *job, enum operator_kind kind
     metadata->count = 0;
     const size_t size = sizeof metadata->text[0];
     add_metadata(metadata, "operator", operator_outputs[kind].name);
+    if (is_router(kind)) {
+        describe_router(job, metadata);
+        return;
+    }
     add_metadata(metadata, "drop_and_pad", text_of_bool(job->drop_and_pad));
     if (kind == OPERATOR_UNPERMUTE || kind == OPERATOR_UNPERMUTE_GRAD) {
         add_metadata(metadata, "mask_fill_slots", text_of_bool(job->mask_fill_slots));
@@ -241,13 +270,17 @@ static int64_t bytes_moved(const struct operator_job *job)
 static void print_json(const struct operator_job *job, enum operator_kind kind, int64_t bytes,
                        double seconds, double speed)
 {
-    printf("{\"operator\": \"%s\", \"tokens_num\": %" PRId64 ", \"hidden_size\": %" PRId64 ", ",
-           operator_outputs[kind].name, job->tokens_num, job->hidden_size);
+    printf("{\"operator\": \"%s\", \"tokens_num\": %" PRId64 ", ", operator_outputs[kind].name,
+           job->tokens_num);
+    if (!is_router(kind))
+        printf("\"hidden_size\": %" PRId64 ", ", job->hidden_size);
     if (job->experts_num >= 0)
         printf("\"experts_num\": %" PRId64 ", ", job->experts_num);
-    printf(
-        "\"slots\": %" PRId64 ", \"rows\": %" PRId64 ", \"dtype\": \"%s\", \"drop_and_pad\": %s, ",
-        job->slots_num, job->rows_num, type_name(job->token_type), text_of_bool(job->drop_and_pad));
+    printf("\"slots\": %" PRId64 ", \"dtype\": \"%s\", ", job->slots_num,
+           type_name(job->token_type));
+    if (!is_router(kind))
+        printf("\"rows\": %" PRId64 ", \"drop_and_pad\": %s, ", job->rows_num,
+               text_of_bool(job->drop_and_pad));
     printf("\"isa\": \"%s\", \"threads\": %d, \"bytes\": %" PRId64
            ", \"seconds\": %.6g, \"gb_per_second\": %.4g}\n",
            isa_in_use(job), threads_in_use(job), bytes, seconds, speed);
@@ -256,15 +289,19 @@ static void print_json(const struct operator_job *job, enum operator_kind kind, 
 static void print_text(const struct operator_job *job, enum operator_kind kind, int64_t bytes,
                        double seconds, double speed)
 {
-    printf("%s: T=%" PRId64 " H=%" PRId64 " ", operator_outputs[kind].name, job->tokens_num,
-           job->hidden_size);
+    printf("%s: T=%" PRId64 " ", operator_outputs[kind].name, job->tokens_num);
+    if (!is_router(kind))
+        printf("H=%" PRId64 " ", job->hidden_size);
     if (job->experts_num >= 0)
         printf("E=%" PRId64 " ", job->experts_num);
-    printf("N=%" PRId64 " R=%" PRId64 " %s drop_and_pad=%s, kernels %s, threads %d, %" PRId64
-           " bytes in %.4g s, %.3g GB/s\n",
-           job->slots_num, job->rows_num, type_name(job->token_type),
-           text_of_bool(job->drop_and_pad), isa_in_use(job), threads_in_use(job), bytes, seconds,
-           speed);
+    printf("N=%" PRId64 " ", job->slots_num);
+    if (!is_router(kind))
+        printf("R=%" PRId64 " ", job->rows_num);
+    printf("%s", type_name(job->token_type));
+    if (!is_router(kind))
+        printf(" drop_and_pad=%s", text_of_bool(job->drop_and_pad));
+    printf(", kernels %s, threads %d, %" PRId64 " bytes in %.4g s, %.3g GB/s\n", isa_in_use(job),
+           threads_in_use(job), bytes, seconds, speed);
 }
 
 static void print_summary(const struct operator_job *job, enum operator_kind kind, int64_t bytes,
@@ -307,6 +344,8 @@ int run_operator_command(const struct command *command, const struct operator_ca
                                          .tolerate_routing_mismatch = -1,
                                          .isa = -1,
                                          .index_type = -1,
+                                         .weights_type = -1,
+                                         .router = router_options_default(),
                                          .repeat = 1,
                                          .tokens_num = -1,
                                          .experts_num = -1,

@@ -1,4 +1,5 @@
-/* operator_command.h - what the four operator commands share: options, output file, summary.
+/* operator_command.h - what the commands of operators and router share: options, output file,
+ * summary.
  *
  * Files -> operator_job (inputs, attributes, shapes of the outputs) -> one library call that
  * writes straight into the output file. cmd_<operator>.c says what is special to each. */
@@ -7,6 +8,7 @@
 
 #include "cases/case_files.h"
 #include "cases/operators.h"
+#include "cases/router_options.h"
 #include "terminal/options.h"
 
 struct operator_settings {
@@ -20,6 +22,8 @@ struct operator_settings {
     int64_t threads, repeat;
     int64_t tokens_num, experts_num, num_out_tokens; /* -1: not given */
     int64_t expert_begin, expert_end, capacity;      /* -1: not given */
+    int weights_type; /* router: -1, 0: float32, 1: float64, 2: logits' */
+    struct router_options router;
     bool quiet, json;
 };
 
@@ -34,6 +38,7 @@ struct operator_job {
     int64_t slots_num, rows_num;                  /* N, R */
     bool ranged;                                  /* permute by expert ids, with: */
     int64_t expert_begin, expert_end, capacity;
+    moetoken_router_config config; /* router */
     int64_t input_bytes;
     moetoken_type token_type;
     struct tensor_spec specs[OUTPUTS_MOST]; /* by operator_outputs; name NULL: not written */
@@ -57,14 +62,16 @@ int run_operator_command(const struct command *command, const struct operator_ca
 bool job_input(struct operator_job *job, const char *name, bool required, const DLTensor **tensor);
 /* The type of a tensor as outputs of its kind have it. */
 moetoken_type tensor_type(const DLTensor *tensor);
+/* Router: the type of weights, probs and scores. */
+moetoken_type weights_type(const struct operator_job *job, const DLTensor *logits);
 /* Declares output number i of the operator. */
 void job_output(struct operator_job *job, enum operator_kind kind, int i, moetoken_type type,
                 int ndim, int64_t first, int64_t second);
 
 #define SETTING(member) offsetof(struct operator_settings, member)
 
-/* The options of every operator, for the head of a command's table. */
-#define OPERATOR_OPTIONS                                                                           \
+/* The options of every command, for the head of its table. */
+#define COMMON_OPTIONS                                                                             \
     {.name = "output",                                                                             \
      .letter = 'o',                                                                                \
      .kind = OPTION_TEXT,                                                                          \
@@ -76,11 +83,6 @@ void job_output(struct operator_job *job, enum operator_kind kind, int i, moetok
          .value = "NAME,...",                                                                      \
          .offset = SETTING(outputs),                                                               \
          .help = "compute only these output tensors"},                                             \
-        {.name = "drop-and-pad",                                                                   \
-         .kind = OPTION_SWITCH,                                                                    \
-         .value = "true|false",                                                                    \
-         .offset = SETTING(drop_and_pad),                                                          \
-         .help = "padded mode; wins over drop_and_pad in the file's metadata"},                    \
         {.name = "threads",                                                                        \
          .letter = 't',                                                                            \
          .kind = OPTION_INTEGER,                                                                   \
@@ -114,6 +116,15 @@ void job_output(struct operator_job *job, enum operator_kind kind, int i, moetok
     {                                                                                              \
         .name = "json", .kind = OPTION_FLAG, .offset = SETTING(json),                              \
         .help = "the summary as one JSON object"                                                   \
+    }
+
+/* Of the four operators. */
+#define OPERATOR_OPTIONS                                                                           \
+    COMMON_OPTIONS,                                                                                \
+    {                                                                                              \
+        .name = "drop-and-pad", .kind = OPTION_SWITCH, .value = "true|false",                      \
+        .offset = SETTING(drop_and_pad),                                                           \
+        .help = "padded mode; wins over drop_and_pad in the file's metadata"                       \
     }
 
 #define MISMATCH_OPTION                                                                            \

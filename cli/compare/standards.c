@@ -120,7 +120,7 @@ bool standards_parse(const char *names, struct standard standards[STANDARDS_MOST
         }
         if (!standard_find(names, length, &standards[*count])) {
             snprintf(error, STANDARDS_ERROR_SIZE,
-                     "'%.*s' is no standard; '--standard list' names them",
+                     "'%.*s' is no standard; 'compare --standard list' names them",
                      (int)(length < 60 ? length : 60), names);
             return false;
         }

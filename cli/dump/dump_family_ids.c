@@ -330,6 +330,47 @@ static void finalize_routing(struct recomputation *r)
     judge_combine(r, &c, tensor_of(&r->results[0]));
 }
 
+/* ---- re_routing ------------------------------------------------------------------------------ */
+
+/* Tokens come from the ranks one after another, of each by expert, as many as counts [ranks, E]
+ * say: the expert of each, [A,1]. */
+static const DLTensor *experts_of_ranks(struct recomputation *r, const DLTensor *counts,
+                                        int64_t tokens)
+{
+    int64_t *ids, done = 0, experts = size_of(counts, 1);
+    const DLTensor *made = new_integers(r, tokens, &ids);
+    for (int64_t i = 0; made != NULL && i < elements_of(counts); i++) {
+        int64_t count = whole_number_at(counts, i);
+        if (count < 0 || count > tokens - done)
+            return NULL;
+        for (int64_t end = done + count; done < end; done++)
+            ids[done] = i % experts;
+    }
+    return done == tokens ? reshaped(r, made, tokens, 1) : NULL;
+}
+
+static void re_routing(struct recomputation *r)
+{
+    const DLTensor *tokens = tensor_of(&r->arguments[0]), *counts = tensor_of(&r->arguments[1]);
+    const DLTensor *totals = tensor_of(&r->results[3]);
+    bool good = tokens != NULL && is_whole(counts) && counts->ndim == 2;
+    const DLTensor *ids = good ? experts_of_ranks(r, counts, size_of(tokens, 0)) : NULL;
+    if (ids == NULL) {
+        not_checked(r, "", "", "expert_token_num_per_rank does not tell the expert of each token");
+        return;
+    }
+    struct spread s = {.tokens = tokens, .ids = ids, .experts = size_of(counts, 1)};
+    judge_spread(r, &s, "permuted_tokens", tensor_of(&r->results[0]), "output.0");
+    judge_spread(r, &s, number_of(&r->arguments[4], 0) == 0 ? "source_slots" : "sorted_indices",
+                 tensor_of(&r->results[2]), "output.2");
+    if (totals != NULL)
+        judge_integers_directly(r, "rows_per_expert", totals,
+                                slots_of_experts(r, &s, number_of(&r->arguments[3], 1) == 0),
+                                "output.3");
+    if (tensor_of(&r->arguments[2]) != NULL)
+        not_checked(r, "permute_per_token_scales", "output.1", "scales are not recomputed");
+}
+
 /* ---- the functions --------------------------------------------------------------------------- */
 
 const struct family_function family_by_ids[] = {
@@ -352,6 +393,11 @@ const struct family_function family_by_ids[] = {
      {"expanded_permuted_rows", "skip1", "skip2", "bias", "scales", "expanded_src_to_dst_row",
       "export_for_source_row", "drop_pad_mode", "k"},
      finalize_routing,
+     NULL},
+    {"npu_moe_re_routing",
+     {"tokens", "expert_token_num_per_rank", "per_token_scales", "expert_token_num_type",
+      "idx_type"},
+     re_routing,
      NULL},
 };
 const int family_by_ids_count = sizeof family_by_ids / sizeof family_by_ids[0];

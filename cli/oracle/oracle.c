@@ -273,7 +273,8 @@ static void check_rows_of_expert(struct job *job, int64_t place)
 bool oracle_find_rule(const struct oracle_case *o, int i, struct output_rule *rule)
 {
     const int64_t t = o->tokens, h = o->hidden, e = o->experts, n = o->slots, r = o->rows;
-    const int64_t k = t > 0 ? n / t : 0, range = o->expert_end - o->expert_begin;
+    const int64_t k = t > 0 ? n / t : o->topk >= 0 ? o->topk : 0;
+    const int64_t range = o->expert_end - o->expert_begin;
     const bool ids = o->by_ids;
     const DLTensor *weight = o->weights != NULL ? o->weights : o->probs;
     const struct output_rule rules[OPERATORS_COUNT][OUTPUTS_MOST] = {
@@ -298,6 +299,23 @@ bool oracle_find_rule(const struct oracle_case *o, int i, struct output_rule *ru
     };
     *rule = rules[o->operator_kind][i];
     return rule->check_row != NULL && (rule->like != NULL || rule->check_row == check_sorted_index);
+}
+
+bool oracle_output_spec(const struct oracle_case *oracle, int i, struct tensor_spec *spec)
+{
+    struct output_rule rule;
+    moetoken_type type = MOETOKEN_I32;
+    if (!oracle_find_rule(oracle, i, &rule))
+        return false;
+    if (rule.like != NULL && !type_of_tensor(rule.like, &type))
+        return false;
+    if (rule.check_row == check_rows_of_expert)
+        type = MOETOKEN_I64;
+    *spec = (struct tensor_spec){.name = operator_outputs[oracle->operator_kind].outputs[i],
+                                 .type = type,
+                                 .ndim = rule.ndim,
+                                 .shape = {rule.shape[0], rule.shape[1]}};
+    return true;
 }
 
 /* Index outputs may have either index type; all others that of `like`. */
@@ -373,6 +391,9 @@ static bool verify_output(const struct oracle_case *oracle, const struct oracle_
     if (!oracle_find_rule(oracle, i, &rule))
         return true;
     report->name = operator_outputs[oracle->operator_kind].outputs[i];
+    report->output = i;
+    report->observe = oracle->observe;
+    report->observe_context = oracle->observe_context;
     if (!oracle_check_output(&rule, oracle->output[i], report->problem, sizeof report->problem))
         return true;
     type_of_tensor(oracle->output[i], &report->type);

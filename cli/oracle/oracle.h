@@ -21,6 +21,12 @@ struct oracle_options {
     const char *restore_shape;                                                   /* or NULL */
 };
 
+/* Told of each element compared: from several threads at a time, once for each place. want: what
+ * belongs there before the last rounding; ulp: how far off `got` is, infinite where no number says
+ * it. */
+typedef void oracle_observer(void *context, int output, int64_t place, uint64_t got, double want,
+                             bool right, double ulp);
+
 /* The inputs of one operator call. Tensors that the operator does not take are NULL. */
 struct oracle_case {
     enum operator_kind operator_kind;
@@ -34,7 +40,9 @@ struct oracle_case {
     int64_t topk;                               /* K, -1 where unknown */
     int64_t expert_begin, expert_end, capacity; /* permute */
     const DLTensor *output[OUTPUTS_MOST];       /* as found in OUT, NULL when missing */
-    char *error;                                /* [TENSOR_FILE_ERROR_SIZE] */
+    oracle_observer *observe;                   /* or NULL */
+    void *observe_context;
+    char *error; /* [TENSOR_FILE_ERROR_SIZE] */
 };
 
 /* Every slot of the call. */
@@ -60,12 +68,18 @@ struct output_report {
     double want;         /* what belongs there, before the last rounding */
     double worst_ulp;
     char problem[256]; /* why nothing was compared, or "" */
+    int output;        /* its number */
+    oracle_observer *observe;
+    void *observe_context;
 };
 
 /* Fills `oracle` from the files; false after printing a line. attributes: OUT, then the case. */
 bool oracle_case_load(const struct case_files *inputs, const struct case_files *output,
                       const struct case_files *attributes, const struct oracle_options *options,
                       struct oracle_case *oracle);
+
+/* The operator that wrote OUT: from the command line, OUT's metadata, or what OUT holds. */
+bool oracle_find_kind(const struct case_files *output, int given, enum operator_kind *kind);
 
 /* Slots of the case; false with the reason in oracle->error when the indices are wrong or memory is
  * short. Free in any case. */
@@ -84,5 +98,9 @@ void oracle_check_gradient_row(const struct oracle_case *oracle, const struct or
  * not be done; else `reports` says what was found. */
 bool oracle_verify(const struct oracle_case *oracle, const bool wanted[OUTPUTS_MOST],
                    struct output_report reports[OUTPUTS_MOST], struct progress *progress);
+
+/* What output i of the case must look like, without data: the type that it has at least (indices:
+ * either index type will do) and the shape. false when the operator does not write it here. */
+bool oracle_output_spec(const struct oracle_case *oracle, int i, struct tensor_spec *spec);
 
 #endif

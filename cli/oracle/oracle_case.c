@@ -298,18 +298,16 @@ static bool complete_sizes(const struct case_files *attributes,
     return check_magnitudes(attributes, oracle) && check_work(attributes, oracle);
 }
 
-/* The operator: the command line, the metadata of OUT, or what OUT holds. */
-static bool find_kind(const struct case_files *output, const struct oracle_options *options,
-                      enum operator_kind *kind)
+bool oracle_find_kind(const struct case_files *output, int given, enum operator_kind *kind)
 {
     const char *name = case_metadata(output, "operator");
-    if (options->operator_kind >= 0) {
-        *kind = (enum operator_kind)options->operator_kind;
+    if (given >= 0) {
+        *kind = (enum operator_kind)given;
         return true;
     }
     if (name != NULL)
         return find_operator(name, kind) ||
-               (report_input(output, "metadata operator names none of the four"), false);
+               (report_input(output, "metadata operator names none that is known"), false);
     for (int i = 0; i < OPERATORS_COUNT; i++) {
         if (tensor_file_find(output->files[0], operator_outputs[i].outputs[0]) != NULL) {
             *kind = (enum operator_kind)i;
@@ -326,7 +324,7 @@ bool oracle_case_load(const struct case_files *inputs, const struct case_files *
 {
     oracle->tokens = oracle->hidden = oracle->experts = oracle->slots = oracle->rows = -1;
     oracle->topk = -1;
-    if (!find_kind(output, options, &oracle->operator_kind) ||
+    if (!oracle_find_kind(output, options->operator_kind, &oracle->operator_kind) ||
         !case_switch(attributes, "drop_and_pad", options->drop_and_pad, &oracle->drop_and_pad) ||
         !case_switch(attributes, "mask_fill_slots", options->mask_fill_slots,
                      &oracle->mask_fill_slots) ||

@@ -11,6 +11,8 @@ static void count_element(struct output_report *report, int64_t place, uint64_t 
                           bool right, double ulp)
 {
     report->checked++;
+    if (report->observe != NULL)
+        report->observe(report->observe_context, report->output, place, got, want, right, ulp);
     if (ulp > report->worst_ulp)
         report->worst_ulp = ulp;
     if (right)
@@ -67,6 +69,8 @@ void report_sum(struct output_report *report, int64_t place, uint64_t got,
     double ulp =
         special ? (right ? 0 : INFINITY) : ulps_between(report->type, value, sum->high, sum->low);
     double want = sum->special != 0 ? sum->special : sum->high + sum->low;
+    if (sum->only_negative_zero)
+        want = -0.0;
     count_element(report, place, got, want, right, ulp);
 }
 

@@ -66,8 +66,7 @@ int usage_error(const struct command *command, const char *format, ...)
     return EXIT_USAGE;
 }
 
-/* The number of `word` among the choices "a|b|c", or -1. */
-static int choice_number(const char *choices, const char *word)
+int choice_number(const char *choices, const char *word)
 {
     size_t length = strlen(word);
     for (int number = 0;; number++) {

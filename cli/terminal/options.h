@@ -58,6 +58,9 @@ int parse_options(const struct command *command, int argc, char **argv, void *se
 int usage_error(const struct command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The number of `word` among the choices "a|b|c", or -1. */
+int choice_number(const char *choices, const char *word);
+
 void print_command_help(const struct command *command, FILE *stream);
 
 #endif

@@ -143,7 +143,9 @@ typedef enum moetoken_status {
     MOETOKEN_ERR_ROUTING = 10,   /* slots and routing_map do not belong together */
     MOETOKEN_ERR_OPTION = 11,    /* an option that is unknown or does not apply */
     MOETOKEN_ERR_WORKSPACE = 12, /* the workspace is too small or not aligned to 8 bytes */
-    MOETOKEN_ERR_MEMORY = 13     /* no memory for the workspace */
+    MOETOKEN_ERR_MEMORY = 13,    /* no memory for the workspace */
+    MOETOKEN_ERR_MPI = 14        /* libmoetoken-mpi: a call of MPI failed, or other ranks did not
+                                    come within the time limit */
 } moetoken_status;
 
 /* The status as text, "MOETOKEN_ERR_SHAPE"; "unknown status" for any other number. Never NULL. */

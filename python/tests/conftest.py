@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-FRAMEWORKS = ("torch", "megatron-core", "jax", "ml_dtypes")
+FRAMEWORKS = ("torch", "megatron-core", "jax", "ml_dtypes", "transformers")
 
 settings.register_profile(
     "default",

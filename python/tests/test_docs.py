@@ -13,12 +13,16 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 MODULES = {
     "moetoken._operators": 4,
     "moetoken._files": 1,
+    "moetoken._router": 6,
     "moetoken.ids": 4,
     "moetoken.torch": 3,
+    "moetoken.torch._router": 3,
+    "moetoken.torch._router.transformer_engine": 1,
     "moetoken.torch.ids": 2,
     "moetoken.torch.transformer_engine": 1,
     "moetoken.torch.vllm": 1,
     "moetoken.jax": 2,
+    "moetoken.jax._router": 1,
     "moetoken.jax.ids": 2,
 }
 

@@ -346,6 +346,31 @@ static void an_infinite_score_by_hand(void **state)
     routed_free(&r);
 }
 
+/* Beside a logit of 2^126 every other one has the score 0, itself a large number or not; and zeros
+ * are a tie. */
+static void logits_far_apart_by_hand(void **state)
+{
+    (void)state;
+    moetoken_router_config config = {.topk = 3};
+    struct routed r;
+    double rows[4][3] = {{0x1p126, 0x1.8p72, 1.5},
+                         {0x1p126, -0.75, 1.5},
+                         {0x1p70, 0x1p126, 0x1.fffffep125},
+                         {-0x1.fffffep127, 0x1.fffffep127, 0x1.234568p80}};
+    routed_make(&r, 4, 3, &config, MOETOKEN_F32, MOETOKEN_F32, false);
+    tensor_fill_from(&r.logits.dl, &rows[0][0]);
+    check(moetoken_router(&r.args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+    for (int t = 0; t < 4; t++) {
+        int first = t < 2 ? 0 : 1;
+        for (int e = 0; e < 3; e++)
+            check(tensor_get(&r.scores.dl, t, e) == (e == first), "score %d of row %d is %g", e, t,
+                  tensor_get(&r.scores.dl, t, e));
+        check(get_id(&r, t, 0) == first && get_id(&r, t, 1) == 1 - first && get_id(&r, t, 2) == 2,
+              "the choice of row %d", t);
+    }
+    routed_free(&r);
+}
+
 static void sizes_of_zero(void **state)
 {
     (void)state;
@@ -450,6 +475,7 @@ int main(void)
         cmocka_unit_test(same_bits_everywhere),
         cmocka_unit_test(odd_rows_by_hand),
         cmocka_unit_test(an_infinite_score_by_hand),
+        cmocka_unit_test(logits_far_apart_by_hand),
         cmocka_unit_test(sizes_of_zero),
         cmocka_unit_test(what_others_get_wrong),
         cmocka_unit_test(scores_normalized_by_hand),

@@ -63,6 +63,25 @@ tensor_text write total.npz META=operator=unpermute unpermuted_tokens:f32:2x2=32
     out_index:i32:4=0,1,2,-1 permute_token_id:i32:4=0,0,1,1 permuted_probs:f32:4=2,3,1,0 || exit 1
 rejected 1 "a sum" '\[1,1\] fails by ulp:1 (token 1, slots 2 (expert 7, row 2), 3 (no row))' \
     moetoken verify sums.npz total.npz -s ulp:1
+# Residual rows and biases: (1,1) + (10,10) + 2 ((1,2) + (3,4)) + 3 ((10,20) + (1,2)); a weight of 0 adds
+# nothing, not even an infinity.
+tensor_text write sums.npz permuted_tokens:f32:3x2=1,2,10,20,inf,200 sorted_indices:i32:4=0,1,2,-1 \
+    weights:f32:2x2=2,3,0,5 expert_ids:i32:2x2=2,0,1,-1 residual:f32:2x2=1,1,2,2 \
+    residual2:f32:2x2=10,10,20,20 expert_bias:f32:3x2=1,2,inf,5,3,4 || exit 1
+tensor_text write total.npz META=operator=unpermute unpermuted_tokens:f32:2x2=52,89,22,22 || exit 1
+good "residuals and biases" moetoken verify sums.npz total.npz -s ulp:0,atk-double \
+    --outputs unpermuted_tokens
+
+# Padded, with fill slots that have no weight.
+moetoken generate -q -o c.npz --tokens 12 --hidden 5 --experts 4 --topk 1 --drop-and-pad --capacity 9 ||
+    exit 1
+moetoken unpermute-grad c.npz -q -o o.npz --mask-fill-slots || exit 1
+good "masked fill slots" moetoken verify c.npz o.npz --mask-fill-slots -s ecosystem-2026-04
+rejected 1 "unmasked" "fails by ecosystem-2026-04" \
+    moetoken verify c.npz o.npz --mask-fill-slots=false -s ecosystem-2026-04
+
+good "list" moetoken verify --standard list
+equal_text "list" "$(grep -c '^[a-z]' stdout)" 9
 rejected 2 "no such standard" "'bots' is no standard" moetoken verify case.npz out.npz -s bots
 
 # The tool's own results, in each type, by the strictest of each kind; not exact where sums are float32.
@@ -76,4 +95,4 @@ for operator in unpermute-grad unpermute permute permute-grad; do
             -s ecosystem-2026-04,ecosystem-2026-07,msprobe,atk-double,commercial-L2-2026-04
     done
 done
-finish 66
+finish 71

@@ -2,7 +2,7 @@
  * sends the tokens to a range of experts. Shapes: x [T,H],
  * expertIdx [T,K], scaleOptional [T], expandedRowIdxOut [T*K].
  *
- *   dropPadMode 0: expandedXOut [R,H], R = T*K, or min(activeNum, T*K) when activeNum is positive.
+ *   dropPadMode 0: expandedXOut [R,H], R = min(activeNum, T*K), or T*K when activeNum is 0 or -1.
  *   dropPadMode 1: expandedXOut [E,C,H], C = expertCapacity.
  *   rowIdxType 0: the row of each slot, -1 for a slot without one; 1: the slot of each row.
  *   expertTokensNumType 0: running sums, 1: numbers [end - start], 2: pairs of expert and number

@@ -63,8 +63,9 @@ static aclnnStatus check_product(const struct operator_description *description)
     if (product == NULL)
         return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "MOETOKEN_SOC = %s is none of %s", name,
                     LIMITS_PRODUCT_NAMES);
-    const char *absent_from = description->absent_from;
-    if (!product->has_operators || (absent_from && strcmp(product->name, absent_from) == 0))
+    const char *absent_from = description->absent_from, *also_on = description->also_on;
+    const bool has = product->has_operators || (also_on && strcmp(product->name, also_on) == 0);
+    if (!has || (absent_from && strcmp(product->name, absent_from) == 0))
         return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR,
                     "MOETOKEN_SOC = %s (%s) does not have this operator", product->name,
                     product->sold_as);
@@ -213,7 +214,8 @@ aclnnStatus executor_result(const aclOpExecutor *executor, bool check_only, moet
                 "%s", moetoken_last_error());
 }
 
-/* Whether an operand that moetoken.h does not see shares memory with another one. */
+/* Whether an operand that moetoken.h does not see has strides that will do, and shares memory with
+ * another one. */
 static aclnnStatus check_unseen(const aclOpExecutor *executor, size_t place)
 {
     char *first, *other;
@@ -225,6 +227,9 @@ static aclnnStatus check_unseen(const aclOpExecutor *executor, size_t place)
         return ACLNN_SUCCESS;
     if (!operand_bytes(unseen, &first, &bytes))
         return fail(status, "%s: sizes and strides do not fit in 64 bits",
+                    executor_name(executor, place));
+    if (!operand_strides_fit(unseen, parameters[place].output))
+        return fail(status, "%s: a stride is negative, or two of its elements share memory",
                     executor_name(executor, place));
     for (size_t i = 0; i < executor->description->count; i++)
         if (i != place && (parameters[i].output || parameters[place].output) &&
@@ -279,7 +284,9 @@ static aclnnStatus find_workspace(aclOpExecutor *executor, int64_t tokens_num, i
         executor->scratch_bytes = 0;
         return ACLNN_SUCCESS;
     }
-    moetoken_status status = moetoken_workspace_size(tokens_num, slots_num, &bytes);
+    moetoken_status status = executor->description->workspace_bytes
+                                 ? executor->description->workspace_bytes(executor, &bytes)
+                                 : moetoken_workspace_size(tokens_num, slots_num, &bytes);
     if (status != MOETOKEN_OK)
         return executor_result(executor, true, status);
     if (__builtin_add_overflow(bytes, executor->scratch_bytes, &executor->workspace_bytes))

@@ -5,6 +5,8 @@
 
 #include "operand.h"
 
+#include <moetoken/router.h>
+
 enum {
     OPERANDS_MAX = 12
 };
@@ -16,6 +18,9 @@ struct operator_description {
     aclnnStatus shape_status; /* what a wrong shape gets */
     uint32_t flags;           /* of moetoken_options */
     const char *absent_from;  /* a product that has some of these operators but not this one */
+    const char *also_on;      /* a product that has this operator and none of the others */
+    /* What the calls of moetoken.h want; NULL: moetoken_workspace_size(). */
+    moetoken_status (*workspace_bytes)(const aclOpExecutor *executor, size_t *bytes);
     /* Runs the operator through moetoken.h; with check_only, only the checks that need no data.
      * moetoken.h's status goes through executor_result(), which also sets the message. */
     aclnnStatus (*call)(const aclOpExecutor *executor, const moetoken_options *options,
@@ -28,6 +33,7 @@ struct attributes {
     int64_t restore_shape[2], range[2]; /* of a range: begin, end */
     int64_t num_out_tokens, tokens_num, experts_num, topk;
     int64_t active_num, capacity, drop_pad_mode, row_idx_type, count_type;
+    moetoken_router_config router;
 };
 
 struct aclOpExecutor {

@@ -16,6 +16,9 @@ const struct type_set map_types = {1u << ACL_BOOL | 1u << ACL_INT8, "ACL_BOOL or
 const struct type_set byte_map_types = {1u << ACL_BOOL | 1u << ACL_INT8 | 1u << ACL_UINT8,
                                         "ACL_BOOL, ACL_INT8 or ACL_UINT8"};
 
+const struct type_set bool_types = {1u << ACL_BOOL, "ACL_BOOL"};
+const struct type_set float_types = {1u << ACL_FLOAT, "ACL_FLOAT"};
+
 static moetoken_type moetoken_type_of(aclDataType type)
 {
     switch (type) {
@@ -127,6 +130,56 @@ bool operand_bytes(const struct operand *operand, char **first, size_t *bytes)
     *first = (char *)operand->tensor.data + operand->tensor.byte_offset + low;
     return !__builtin_sub_overflow(high, low, &reach) &&
            !__builtin_add_overflow(reach, size, bytes);
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b)
+{
+    while (b > 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Steps of a along one dimension and of b along the other meet where both make the same way; the
+ * shortest such steps are the strides over their greatest common divisor. */
+static bool two_strides_meet(const int64_t *sizes, const int64_t *strides)
+{
+    int64_t divisor = greatest_common_divisor(strides[0], strides[1]);
+    return strides[1] / divisor < sizes[0] && strides[0] / divisor < sizes[1];
+}
+
+/* Whether a dimension's stride is not beyond all that the dimensions with smaller ones reach. */
+static bool strides_interleave(const int64_t *sizes, const int64_t *strides, int count)
+{
+    for (int axis = 0; axis < count; axis++) {
+        int64_t reach = 0;
+        for (int other = 0; other < count; other++)
+            if (other != axis && strides[other] <= strides[axis])
+                reach += (sizes[other] - 1) * strides[other];
+        if (strides[axis] <= reach)
+            return true;
+    }
+    return false;
+}
+
+bool operand_strides_fit(const struct operand *operand, bool output)
+{
+    int64_t sizes[OPERAND_RANK], strides[OPERAND_RANK];
+    int count = 0;
+    for (int i = 0; i < operand->tensor.ndim; i++) {
+        if (operand->shape[i] < 2)
+            continue;
+        if (operand->strides[i] < 0 || (output && operand->strides[i] == 0))
+            return false;
+        sizes[count] = operand->shape[i];
+        strides[count++] = operand->strides[i];
+    }
+    if (!output || count < 2)
+        return true;
+    return count == 2 ? !two_strides_meet(sizes, strides)
+                      : !strides_interleave(sizes, strides, count);
 }
 
 void operand_fill_zero(const struct operand *operand)

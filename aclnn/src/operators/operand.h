@@ -25,7 +25,7 @@ struct type_set {
 };
 
 extern const struct type_set token_types, index_types, id_types, long_types, map_types,
-    byte_map_types;
+    byte_map_types, bool_types, float_types;
 
 struct operand {
     const aclTensor *handle; /* NULL: not given */
@@ -57,6 +57,11 @@ bool operand_is_empty(const struct operand *operand);
 /* The bytes from the first to behind the last that the operand's elements have; false when it is
  * empty, has no data, or when that does not fit in 64 bits. */
 bool operand_bytes(const struct operand *operand, char **first, size_t *bytes);
+
+/* What moetoken.h asks of strides: none is negative, and no element of an output lies on another
+ * one. Where more than two dimensions count, layouts whose dimensions interleave do not fit. The
+ * operand's bytes are known to fit in 64 bits. */
+bool operand_strides_fit(const struct operand *operand, bool output);
 
 /* Sets every element to zero. */
 void operand_fill_zero(const struct operand *operand);

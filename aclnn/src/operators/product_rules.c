@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The sort of a device counts in float32. */
 static const int64_t SORT_MAX = 16777214;
@@ -19,6 +20,17 @@ static const struct product *named_product(void)
 bool product_named(void)
 {
     return named_product() != NULL;
+}
+
+bool product_is(const char *name)
+{
+    const struct product *product = limits_find_product(getenv("MOETOKEN_SOC"));
+    return product && strcmp(product->name, name) == 0;
+}
+
+bool product_is_a2_or_a3(void)
+{
+    return product_is("Ascend910B") || product_is("Ascend910_93");
 }
 
 aclnnStatus product_check_topk(const char *formula, int64_t rows_num, int64_t tokens_num)

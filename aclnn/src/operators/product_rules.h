@@ -8,6 +8,10 @@
 /* Whether MOETOKEN_SOC names a product with limits. */
 bool product_named(void);
 
+/* Whether it names that one. */
+bool product_is(const char *name);
+bool product_is_a2_or_a3(void);
+
 /* Slots of a token, dropless: at most 512; else 561103, as when a device's operator is not made. */
 aclnnStatus product_check_topk(const char *formula, int64_t rows_num, int64_t tokens_num);
 

@@ -23,6 +23,7 @@ aclnnStatus status_of_check(moetoken_status status, aclnnStatus shape_status)
     case MOETOKEN_ERR_ROUTING:
         return ACLNN_ERR_INNER_TILING_ERROR;
     case MOETOKEN_ERR_MEMORY:
+    case MOETOKEN_ERR_MPI: /* of no operator */
         return ACLNN_ERR_INNER;
     }
     return ACLNN_ERR_INNER;

@@ -305,7 +305,7 @@ void npy_reorder_to_rows(const struct npy_header *header, const char *columns, c
 {
     size_t size = (size_t)header->item_size;
     int64_t index[TENSOR_FILE_MAX_NDIM] = {0};
-    int64_t stride[TENSOR_FILE_MAX_NDIM];
+    int64_t stride[TENSOR_FILE_MAX_NDIM] = {0};
     int64_t step = 1;
     int64_t from = 0;
     for (int i = 0; i < header->ndim; ++i) {

@@ -223,17 +223,17 @@ static bool push_global_lines(struct machine *machine)
 /* STACK_GLOBAL: the two names are on the stack. */
 static bool push_global_of_stack(struct machine *machine)
 {
-    pickle_place name, module;
+    pickle_place name = 0, module = 0;
     if (!machine_pop(machine, &name) || !machine_pop(machine, &module)) {
         return false;
     }
-    const struct pickle_value first = *machine_value(machine, module);
-    const struct pickle_value second = *machine_value(machine, name);
-    if (first.kind != PICKLE_TEXT || second.kind != PICKLE_TEXT) {
+    const struct pickle_value *first = machine_value(machine, module);
+    const struct pickle_value *second = machine_value(machine, name);
+    if (first->kind != PICKLE_TEXT || second->kind != PICKLE_TEXT) {
         return machine_fail(machine, "a name that is no text");
     }
-    return push_global(machine, first.as.text.bytes, first.as.text.length, second.as.text.bytes,
-                       second.as.text.length);
+    return push_global(machine, first->as.text.bytes, first->as.text.length, second->as.text.bytes,
+                       second->as.text.length);
 }
 
 /* ---- the memo ------------------------------------------------------------------------------- */

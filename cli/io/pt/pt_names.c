@@ -102,8 +102,9 @@ static bool set_problem(struct walk *walk, struct named_tensor *tensor)
     return tensor_reader_set_problem(walk->file, tensor, walk->error);
 }
 
-static bool declare_tensor(struct walk *walk, const struct pickle_value *value)
+static bool declare_tensor(struct walk *walk, pickle_place place)
 {
+    const struct pickle_value *value = value_at(walk, place);
     const struct pickle_global *type = type_of(walk, value);
     const struct pickle_value *sizes = value_at(walk, value->as.tensor.sizes);
     uint32_t ndim = sizes->as.items.count;
@@ -115,7 +116,7 @@ static bool declare_tensor(struct walk *walk, const struct pickle_value *value)
     if (tensor == NULL) {
         return false;
     }
-    walk->file->torch->tensors[walk->file->count - 1] = value;
+    walk->file->torch->tensors[walk->file->count - 1] = place;
     if (!type->is_read) {
         file_error(walk->error, walk->file->path, "tensor '%.100s' has type %s, expected one of %s",
                    walk->name, type->name, ELEMENT_TYPES_SAFETENSORS);
@@ -243,13 +244,13 @@ static bool walk_dict(struct walk *walk, const struct pickle_value *dict, size_t
     return true;
 }
 
-static bool walk_found(struct walk *walk, const struct pickle_value *value, size_t length,
-                       int depth)
+static bool walk_found(struct walk *walk, pickle_place place, size_t length, int depth)
 {
+    const struct pickle_value *value = value_at(walk, place);
     switch (value->kind) {
     case PICKLE_TENSOR:
         walk->tensors++;
-        return !walk->naming || declare_tensor(walk, value);
+        return !walk->naming || declare_tensor(walk, place);
     case PICKLE_TUPLE:
     case PICKLE_LIST:
         return is_pair(walk, value) ? add_pair(walk, value)
@@ -279,7 +280,7 @@ static bool walk_value(struct walk *walk, pickle_place place, size_t length, int
                           "holds more than %d values, or %d tensors, up to '%.100s'", VISITS_MOST,
                           FOUND_MOST, walk->name);
     }
-    return walk_found(walk, value_at(walk, place), length, depth);
+    return walk_found(walk, place, length, depth);
 }
 
 static bool walk_all(struct walk *walk)

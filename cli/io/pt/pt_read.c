@@ -176,6 +176,16 @@ struct storage_use {
     size_t tensor;
 };
 
+static const struct pickle_value *tensor_value(const struct pt_archive *torch, size_t i)
+{
+    return &torch->pickle.values[torch->tensors[i]];
+}
+
+static const struct pickle_value *storage_of(const struct pt_archive *torch, size_t i)
+{
+    return &torch->pickle.values[tensor_value(torch, i)->as.tensor.storage];
+}
+
 static int compare_uses(const void *a, const void *b)
 {
     const struct storage_use *one = a, *other = b;
@@ -198,7 +208,7 @@ static bool share_storages(struct tensor_file *file, struct storage_use *uses, c
     struct pt_archive *torch = file->torch;
     for (size_t i = 0; i < file->count; ++i) {
         uses[i].tensor = i;
-        uses[i].storage = &torch->pickle.values[torch->tensors[i]->as.tensor.storage];
+        uses[i].storage = storage_of(torch, i);
         uses[i].key = &torch->pickle.values[uses[i].storage->as.storage.key];
     }
     qsort(uses, file->count, sizeof *uses, compare_uses);
@@ -325,7 +335,7 @@ static bool copy_tensor(struct tensor_file *file, size_t i, const unsigned char 
         return file_error(error, file->path, "no memory for tensor '%.100s' (%" PRIu64 " bytes)",
                           tensor->name, bytes);
     }
-    copy_view(torch, torch->tensors[i], tensor, from, file->buffers[i]);
+    copy_view(torch, tensor_value(torch, i), tensor, from, file->buffers[i]);
     tensor->tensor.data = file->buffers[i];
     return true;
 }
@@ -335,7 +345,7 @@ bool pt_read_tensor(struct tensor_file *file, size_t i, char *error)
     struct pt_archive *torch = file->torch;
     struct named_tensor *tensor = &file->tensors[i];
     struct pt_storage *storage = &torch->storages[torch->storage_of[i]];
-    const struct pickle_value *value = torch->tensors[i];
+    const struct pickle_value *value = tensor_value(torch, i);
     int size = tensor->tensor.dtype.bits / 8;
     int64_t bytes;
     if (!read_storage(file, storage, error)) {
@@ -363,7 +373,7 @@ void pt_close(struct pt_archive *torch)
         free(torch->storages[i].bytes);
     }
     free(torch->storages);
-    free((void *)torch->tensors);
+    free(torch->tensors);
     free(torch->storage_of);
     pickle_free(&torch->pickle);
     free(torch->program);

@@ -18,8 +18,8 @@ struct pt_archive {
     char *folder; /* "archive/" of "archive/data.pkl" */
     unsigned char *program;
     struct pickle pickle;
-    const struct pickle_value **tensors; /* each tensor of the file as the pickle has it */
-    size_t *storage_of;                  /* and its storage's number */
+    pickle_place *tensors; /* each tensor of the file, where it is in the pickle */
+    size_t *storage_of;    /* and its storage's number */
     struct pt_storage *storages;
     size_t storages_count;
     uint64_t copied; /* bytes of tensors that are not a run of their storage */

@@ -26,7 +26,9 @@ from .. import _library
 from .._arrays import flag
 from . import _operators
 from ._checks import ANY, check_float, check_rank, count, naming, to_restore
-from ._megatron_router import (
+from ._operators import call, unread_rows
+from ._registration import Rules, register
+from ._router.megatron import (
     apply_router_token_dropping,
     compute_routing_scores_for_aux_loss,
     get_updated_expert_bias,
@@ -35,8 +37,6 @@ from ._megatron_router import (
     topk_routing_with_score_function,
     z_loss_func,
 )
-from ._operators import call, unread_rows
-from ._registration import Rules, register
 
 __all__ = [
     "apply_router_token_dropping",

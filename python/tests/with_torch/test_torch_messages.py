@@ -112,12 +112,58 @@ CALLS = {
     vllm.moe_unpermute: dict(
         out=G.clone(), permuted_hidden_states=G, topk_weights=COLUMN, inv_permuted_idx=INDEX
     ),
-}
+    by_map.router: dict(logits=G, topk=1, bias=G[0], token_mask=MAP[0]),
+    by_map.router_grad: dict(
+        logits=G, expert_ids=IDS, weights_grad=COLUMN, scores_grad=G, token_mask=MAP[0]
+    ),
+    by_map.router_balance_loss: dict(scores=G, rows_per_expert=INDEX, topk=1),
+    by_map.router_z_loss: dict(logits=G, token_mask=MAP[0]),
+    by_map.router_update_bias: dict(bias=G[0], rows_per_expert=INDEX, rate=0.5),
+    by_map.router_drop: dict(expert_ids=IDS, weights=COLUMN, experts_num=2, capacity=1),
+    megatron.topk_routing_with_score_function: dict(
+        logits=G, topk=1, score_function="sigmoid", expert_bias=G[0]
+    ),
+    megatron.group_limited_topk: dict(
+        scores=G, topk=1, num_tokens=2, num_experts=2, num_groups=2, group_topk=1
+    ),
+    megatron.compute_routing_scores_for_aux_loss: dict(
+        logits=G, topk=1, score_function="softmax", padding_mask=MAP[0]
+    ),
+    megatron.switch_load_balancing_loss_func: dict(
+        probs=G, tokens_per_expert=INDEX, total_num_tokens=2, topk=1, num_experts=2,
+        moe_aux_loss_coeff=0.5, padding_mask=MAP[0],
+    ),
+    megatron.z_loss_func: dict(logits=G, z_loss_coeff=0.5),
+    megatron.apply_router_token_dropping: dict(
+        routing_probs=G, routing_map=MAP, router_topk=1, capacity_factor=1.0
+    ),
+    megatron.get_updated_expert_bias: dict(
+        tokens_per_expert=INDEX, expert_bias=G[0], expert_bias_update_rate=0.5
+    ),
+    transformer_engine.fused_topk_with_score_function: dict(
+        logits=G, topk=1, use_pre_softmax=False, num_groups=None, group_topk=None,
+        scaling_factor=None, score_function="sigmoid", expert_bias=G[0],
+    ),
+    transformer_engine.fused_compute_score_for_moe_aux_loss: dict(
+        logits=G, topk=1, score_function="softmax"
+    ),
+    transformer_engine.fused_moe_aux_loss: dict(
+        probs=G, tokens_per_expert=INDEX, total_num_tokens=2, num_experts=2, topk=1, coeff=0.5
+    ),
+    npu.npu_moe_gating_top_k: dict(x=G, k=1, bias=G[0]),
+    npu.npu_moe_gating_top_k_softmax: dict(x=G, finished=MAP[0], k=1),
+    npu.npu_moe_compute_expert_tokens: dict(sorted_expert_for_source_row=INDEX, num_expert=2),
+}  # fmt: skip
 
-FLAGS = {"drop_and_pad", "mask_fill_slots", "tolerate_routing_mismatch"}
+FLAGS = {
+    "drop_and_pad", "mask_fill_slots", "tolerate_routing_mismatch", "with_scores", "out_flag",
+    "pad_to_capacity",
+}  # fmt: skip
 NUMBERS = {
     "num_out_tokens", "rows_num", "tokens_num", "experts_num", "expert_begin", "expert_end",
     "capacity", "topk", "active_num", "expert_num", "expert_capacity", "n_expert", "n_local_expert",
+    "groups_num", "groups_top", "group_score_count", "total_tokens", "group_topk", "router_topk",
+    "num_tokens", "num_experts", "k", "k_group", "group_count", "num_expert",
 }  # fmt: skip
 OTHERS = {
     "restore_shape": [3, (2,), (2, 2, 2), ("2", 2), (-1, 2), (2, 2**70)],
@@ -130,6 +176,26 @@ OTHERS = {
     "idx_type": [9, "0"],
     "padded_mode": [True],
     "map_type": ["rows", None],
+    "normalize": ["false", 2, [True]],
+    "normalize_scores": ["false", 2, [True]],
+    "score": ["Softmax", "", 0],
+    "score_function": ["Softmax", "", 0],
+    "recipe": ["Mixtral", "", 0],
+    "drop_policy": ["first", 0],
+    "weights_dtype": [torch.float16, torch.int32, "float32", 3],
+    "total_num_tokens": ["2", 2**70, -1],
+    "group_select_mode": [2, -1, "0", True],
+    "norm_type": [3, -1, "0"],
+    "renorm": [1, "0"],
+    "routing_map_format": ["bits", 2, None],
+    "scale": [0, "1", float("inf"), G],
+    **dict.fromkeys(
+        (
+            "eps", "coeff", "rate", "scaling_factor", "moe_aux_loss_coeff", "z_loss_coeff",
+            "capacity_factor", "expert_bias_update_rate", "routed_scaling_factor",
+        ),
+        ["1", float("nan"), G, [1.0, 2.0]],
+    ),
 }
 TENSORS = [3, [[1.0]], "text", np.ones((2, 2)), torch.ones(2, 2, 1, 1)]
 ANY_RANK = {  # rows are [..., H] there, scales of any shape
@@ -137,6 +203,10 @@ ANY_RANK = {  # rows are [..., H] there, scales of any shape
     (npu.npu_moe_init_routing_v2, "scale"),
     (npu.npu_moe_re_routing, "per_token_scales"),
     (vllm.moe_permute, "a1q_scale"),
+    (megatron.z_loss_func, "logits"),
+    (transformer_engine.fused_topk_with_score_function, "logits"),
+    (transformer_engine.fused_compute_score_for_moe_aux_loss, "logits"),
+    (npu.npu_moe_gating_top_k_softmax, "x"),
 }
 
 
@@ -151,20 +221,22 @@ MOVED = {  # what is copied and not computed with may be of any type
 UNREAD = {  # as in the functions that these stand for
     (npu.npu_moe_token_unpermute, "restore_shape"),
     (transformer_engine.moe_unpermute, "restore_shape"),
+    (by_map.router_grad, "bias"),
+    (npu.npu_moe_finalize_routing, "k"),
 }
 
 
 def wrong_values(function, name, good):
     if (function, name) in UNREAD:
         return []
+    if isinstance(good, torch.Tensor):
+        return TENSORS[:-1] if (function, name) in ANY_RANK else TENSORS
     if name in FLAGS:
         return ["false", "", 2, 1.0, None]
     if name in NUMBERS:
         return [2.0, "2", 2**63, 2**70, [2, 2], G]
     if name in OTHERS:
         return OTHERS[name]
-    if isinstance(good, torch.Tensor):
-        return TENSORS[:-1] if (function, name) in ANY_RANK else TENSORS
     return []
 
 

@@ -264,6 +264,9 @@ def random_dump(folder, dtype):
         "npu_moe_finalize_routing", expanded, plain, None, None, weights.detach().to(dtype), places,
         None, 3,
     )  # fmt: skip
+    counts = torch.tensor([[2, 0, 3], [1, 4, 3]])
+    for kind in (0, 1):
+        dump.call("npu_moe_re_routing", plain, counts, expert_token_num_type=kind, idx_type=kind)
     dump.finish()
     return dump
 

@@ -41,10 +41,11 @@ static inline double difference(double a, double b, double *low)
     return high;
 }
 
-/* exp(x + low) for a tiny `low`; relative error below 0.6 * 2^-52 where the result is normal.
- * exp(-inf) = 0, exp(inf) = inf, NaN stays NaN. */
+/* exp(x + low) for a `low` of at most half an ulp of x; relative error below 0.6 * 2^-52 where the
+ * result is normal. exp(-inf) = 0, exp(inf) = inf, NaN stays NaN. */
 static inline double exp_of_sum(double x, double low)
 {
+    low = x < -746.0 ? 0 : low; /* of a large x half an ulp may be any number */
     x = x > 710.0 ? 710.0 : x;
     x = x < -746.0 ? -746.0 : x;
     double shifted = x * 0x1.71547652b82fep0 + ROUNDING_SHIFT; /* x / ln 2 */

@@ -8,25 +8,6 @@ static const double id_values[] = {1, 2, 0, 1, 0, 2}, row_idx_values[] = {0, 3, 
 static const double rows_values[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 static const double places_values[] = {2, 4, 0, 3, 1, 5};
 
-void call_drop(struct call *call)
-{
-    for (int i = 0; i < TENSORS_MAX; i++)
-        values_drop(&call->tensor[i]);
-    assert_int_equal(aclDestroyIntArray(call->range), ACL_SUCCESS);
-}
-
-void call_set_range(struct call *call, const int64_t *values, uint64_t count)
-{
-    assert_int_equal(aclDestroyIntArray(call->range), ACL_SUCCESS);
-    call->range = aclCreateIntArray(values, count);
-}
-
-void call_replace(struct call *call, int place, struct values by)
-{
-    values_drop(&call->tensor[place]);
-    call->tensor[place] = by;
-}
-
 static aclTensor *at(const struct call *call, int place)
 {
     return call->tensor[place].twin.tensor;
@@ -233,3 +214,9 @@ static aclnnStatus re_routing_phase_one(struct call *call)
 }
 
 const struct tested re_routing = {re_routing_make, re_routing_phase_one, aclnnMoeReRouting, 3};
+
+const struct tested *const all_operators[] = {
+    &init_v1,   &init_v2,     &init_v2_padded, &init_v3,       &init_v3_padded,
+    &init_grad, &finalize_v1, &finalize_v2,    &finalize_grad, &finalize_grad_padded,
+    &re_routing};
+const int operators_num = sizeof all_operators / sizeof all_operators[0];

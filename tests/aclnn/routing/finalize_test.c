@@ -3,6 +3,8 @@
  * exact in every type. */
 #include "support.h"
 
+#include <math.h>
+
 enum {
     ROUNDS = 300
 };
@@ -32,19 +34,34 @@ static void shuffle_rows(struct routing *routing, int64_t rows_num)
         routing->row[i] = i < rows_num && draw(0, 5) > 0 ? row[i] : -1;
 }
 
+/* NaN where no slot reads. */
+static void spoil_unnamed_rows(struct routing *routing)
+{
+    for (int64_t row = 0; row < routing->rows; row++) {
+        bool named = false;
+        for (int64_t i = 0; i < routing->slots; i++)
+            named |= routing->row[i] == row;
+        for (int64_t h = 0; h < routing->hidden && !named; h++)
+            routing->rows_in[row * routing->hidden + h] = NAN;
+    }
+}
+
 /* Without padding rows may be fewer than slots: then the slots of the others add nothing. */
 static struct routing draw_routing(bool pads, bool scaled)
 {
-    struct routing made = {.tokens = draw(1, 6),
-                           .topk = scaled ? draw(1, 4) : 1,
+    struct routing made = {.tokens = draw(0, 6),
+                           .topk = scaled ? draw(0, 4) : 1,
                            .hidden = draw(0, 5),
                            .experts = draw(1, 4),
                            .pads = pads};
     made.slots = made.tokens * made.topk;
     made.capacity = draw(1, 6);
-    made.rows = pads ? made.experts * made.capacity : draw(0, 1) ? made.slots : draw(1, made.slots);
+    made.rows = pads         ? made.experts * made.capacity
+                : draw(0, 1) ? made.slots
+                             : draw(made.slots > 0, made.slots);
     shuffle_rows(&made, pads ? made.rows : made.slots);
     draw_values(made.rows_in, made.rows * made.hidden, -2, 2, 1);
+    spoil_unnamed_rows(&made);
     draw_values(made.x1, made.tokens * made.hidden, -2, 2, 1);
     draw_values(made.x2, made.tokens * made.hidden, -2, 2, 1);
     draw_values(made.g, made.tokens * made.hidden, -2, 2, 1);
@@ -193,6 +210,25 @@ static void row_named_twice(void **state)
         values_drop(all[i]);
 }
 
+/* A weight of exactly 0 keeps its row out, whatever is in it. */
+static void weight_of_zero(void **state)
+{
+    (void)state;
+    struct values x = VALUES(ACL_FLOAT, ((const double[]){NAN, 5, INFINITY}), 3, 1);
+    struct values idx = VALUES(ACL_INT32, ((const double[]){0, 1, 2, 1}), 4);
+    struct values scales = VALUES(ACL_FLOAT, ((const double[]){0, 2, -0.0, 3}), 2, 2);
+    struct values out = VALUES(ACL_FLOAT, NULL, 2, 1);
+    assert_int_equal(aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
+                         x.twin.tensor, idx.twin.tensor, NULL, NULL, NULL, scales.twin.tensor, NULL,
+                         2, out.twin.tensor, &bytes, &executor),
+                     ACLNN_SUCCESS);
+    assert_int_equal(run(aclnnMoeFinalizeRoutingV2, bytes, executor), ACLNN_SUCCESS);
+    values_expect(&out, (const double[]){10, 15}, "out");
+    struct values *all[] = {&x, &idx, &scales, &out};
+    for (int i = 0; i < 4; i++)
+        values_drop(all[i]);
+}
+
 /* ---- the gradient --------------------------------------------------------------------------- */
 
 static void grad_expected(const struct routing *routing, bool scaled, bool biased,
@@ -330,9 +366,9 @@ static void re_routing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finalize_routing_v2), cmocka_unit_test(finalize_routing),
-        cmocka_unit_test(row_named_twice),     cmocka_unit_test(finalize_routing_v2_grad),
-        cmocka_unit_test(re_routing),
+        cmocka_unit_test(finalize_routing_v2),      cmocka_unit_test(finalize_routing),
+        cmocka_unit_test(row_named_twice),          cmocka_unit_test(weight_of_zero),
+        cmocka_unit_test(finalize_routing_v2_grad), cmocka_unit_test(re_routing),
     };
     return cmocka_run_group_tests(tests, twin_setup, twin_teardown);
 }

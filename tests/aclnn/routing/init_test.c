@@ -15,7 +15,7 @@ struct sizes {
 
 static struct sizes draw_sizes(void)
 {
-    struct sizes sizes = {draw(0, 7), draw(1, 4), draw(0, 5), 0};
+    struct sizes sizes = {draw(0, 7), draw(0, 4), draw(0, 5), 0};
     sizes.slots = sizes.tokens * sizes.topk;
     return sizes;
 }
@@ -214,7 +214,7 @@ static struct v3_case draw_v3(int round)
     made.begin = made.pads ? 0 : draw(0, made.experts - 1);
     made.end = made.pads ? made.experts : draw(made.begin + 1, made.experts);
     made.capacity = made.pads ? draw(1, made.sizes.tokens) : 0;
-    made.active = draw(0, 1) ? draw(1, 30) : 0;
+    made.active = draw(0, 1) ? draw(1, 30) : draw(-1, 0);
     made.kind = made.pads ? 1 : draw(0, 2);
     made.by_row = !made.pads && draw(0, 1);
     made.scaled = draw(0, 1);
@@ -338,6 +338,7 @@ static void grad_round(int round)
 {
     struct sizes sizes = draw_sizes();
     sizes.tokens = sizes.tokens ? sizes.tokens : 1;
+    sizes.topk = sizes.topk ? sizes.topk : 1;
     const int64_t T = sizes.tokens, K = sizes.topk, H = sizes.hidden, N = T * K;
     const bool pads = round % 3 == 2;
     const int64_t experts = 3, capacity = draw(1, T), active = round % 3 == 1 ? draw(1, N) : 0;

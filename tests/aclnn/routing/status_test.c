@@ -2,68 +2,7 @@
  * operators, the words that go with it, and that nothing is written when values are wrong. */
 #include "calls.h"
 
-static void expect_refused(const struct tested *tested, struct call *call, aclnnStatus status,
-                           const char *words, int line)
-{
-    twin_assert_fails(tested->phase_one(call), status, words, line);
-    call_drop(call);
-}
-
-/* Without the tensor at `place`. */
-static void refuse_without(const struct tested *tested, int place, aclnnStatus status,
-                           const char *words, int line)
-{
-    struct call call = tested->make();
-    call_replace(&call, place, (struct values){.count = 0});
-    expect_refused(tested, &call, status, words, line);
-}
-#define REFUSED_WITHOUT(tested, place, status, words)                                              \
-    refuse_without(&(tested), place, status, words, __LINE__)
-
-/* With another tensor at `place`. */
-static void refuse_with(const struct tested *tested, int place, struct values by,
-                        aclnnStatus status, const char *words, int line)
-{
-    struct call call = tested->make();
-    call_replace(&call, place, by);
-    expect_refused(tested, &call, status, words, line);
-}
-#define REFUSED_WITH(tested, place, by, status, words)                                             \
-    refuse_with(&(tested), place, by, status, words, __LINE__)
-
-/* With another number. */
-static void refuse_option(const struct tested *tested, int number, int64_t value,
-                          aclnnStatus status, const char *words, int line)
-{
-    struct call call = tested->make();
-    call.option[number] = value;
-    expect_refused(tested, &call, status, words, line);
-}
-#define REFUSED_OPTION(tested, number, value, status, words)                                       \
-    refuse_option(&(tested), number, value, status, words, __LINE__)
-
-/* Phase one succeeds, phase two refuses the values and writes nothing. */
-static void refuse_values(const struct tested *tested, int place, struct values by,
-                          const char *words, int line)
-{
-    struct call call = tested->make();
-    call_replace(&call, place, by);
-    assert_int_equal(tested->phase_one(&call), ACLNN_SUCCESS);
-    twin_assert_fails(run(tested->phase_two, call.bytes, call.executor),
-                      ACLNN_ERR_INNER_TILING_ERROR, words, line);
-    for (int i = tested->first_output; i < TENSORS_MAX; i++)
-        if (call.tensor[i].twin.tensor)
-            values_expect_untouched(&call.tensor[i], words);
-    call_drop(&call);
-}
-#define INTS(...) ((const double[]){__VA_ARGS__})
-#define VALUES_REFUSED(tested, place, by, words)                                                   \
-    refuse_values(&(tested), place, by, words, __LINE__)
-
-#define NULLPTR ACLNN_ERR_PARAM_NULLPTR
-#define INVALID ACLNN_ERR_PARAM_INVALID
-#define TILING  ACLNN_ERR_INNER_TILING_ERROR
-#define INNER   ACLNN_ERR_INNER_NULLPTR
+#define INNER ACLNN_ERR_INNER_NULLPTR
 
 /* ---- init routing --------------------------------------------------------------------------- */
 
@@ -167,7 +106,7 @@ static void init_v3_statuses(void **state)
     REFUSED_WITH(init_v3, 2, VALUES(ACL_FLOAT, NULL, 4), TILING, "scaleOptional has shape [4]");
     REFUSED_WITH(init_v3, 7, VALUES(ACL_FLOAT, NULL, 5), TILING, "expandedScaleOut has shape");
     REFUSED_WITH(init_v3, 6, VALUES(ACL_INT64, NULL, 2), TILING, "CumsumOut has shape [2]");
-    REFUSED_OPTION(init_v3, 0, -1, TILING, "activeNum = -1");
+    REFUSED_OPTION(init_v3, 0, -2, TILING, "activeNum = -2");
     REFUSED_OPTION(init_v3, 2, 2, TILING, "activeExpertRangeOptional = {0, 3}");
     REFUSED_OPTION(init_v3, 3, 2, TILING, "dropPadMode = 2");
     REFUSED_OPTION(init_v3, 3, 1, TILING, "expertCapacity = 0");
@@ -356,6 +295,52 @@ static void products(void **state)
     assert_int_equal(unsetenv("MOETOKEN_SOC"), 0);
 }
 
+/* ---- views ---------------------------------------------------------------------------------- */
+
+/* A view of [E,C,H] in which no stride goes from one expert to the next. */
+static void gaps_between_experts(void **state)
+{
+    (void)state;
+    const int64_t shape[] = {3, 2, 2}, strides[] = {6, 2, 1}, storage[] = {18};
+    struct call call = init_v2_padded.make();
+    struct values memory = VALUES(ACL_FLOAT, NULL, 18);
+    aclTensor *own = call.tensor[2].twin.tensor;
+    call.tensor[2].twin.tensor = aclCreateTensor(shape, 3, ACL_FLOAT, strides, 0, ACL_FORMAT_ND,
+                                                 storage, 1, memory.twin.data);
+    assert_fails(init_v2_padded.phase_one(&call), ACLNN_ERR_INNER_NULLPTR,
+                 "expandedXOut has strides 6, 2");
+    assert_int_equal(aclDestroyTensor(call.tensor[2].twin.tensor), ACL_SUCCESS);
+    call.tensor[2].twin.tensor = own;
+    values_drop(&memory);
+    call_drop(&call);
+}
+
+/* expertTokensCountOrCumsumOut as pairs in columns that interleave: no two of them on one another,
+ * but with the second view. */
+static void interleaved_pairs(void **state)
+{
+    (void)state;
+    for (int meet = 0; meet < 2; meet++) {
+        struct call call = init_v3.make();
+        call.option[4] = 2;
+        call_replace(&call, 6, VALUES(ACL_INT64, NULL, 8));
+        values_set_view(&call.tensor[6], (const int64_t[]){3, 2}, 2,
+                        meet ? (const int64_t[]){2, 2} : (const int64_t[]){2, 3}, 0, 8);
+        if (meet) {
+            assert_fails(init_v3.phase_one(&call), ACLNN_ERR_INNER_TILING_ERROR,
+                         "expertTokensCountOrCumsumOut: a stride is negative, or two of its");
+        } else {
+            assert_int_equal(init_v3.phase_one(&call), ACLNN_SUCCESS);
+            assert_int_equal(run(init_v3.phase_two, call.bytes, call.executor), ACLNN_SUCCESS);
+            int64_t found[8];
+            twin_read(&call.tensor[6].twin, found);
+            /* Experts 0, 1, 2 have two slots each. */
+            assert_memory_equal(found, ((const int64_t[]){0, -1, 1, 2, 2, 2, -1, 2}), sizeof found);
+        }
+        call_drop(&call);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +350,7 @@ int main(void)
         cmocka_unit_test(init_grad_statuses),   cmocka_unit_test(finalize_v1_statuses),
         cmocka_unit_test(finalize_v2_statuses), cmocka_unit_test(finalize_grad_statuses),
         cmocka_unit_test(re_routing_statuses),  cmocka_unit_test(products),
+        cmocka_unit_test(gaps_between_experts), cmocka_unit_test(interleaved_pairs),
     };
     return cmocka_run_group_tests(tests, twin_setup, twin_teardown);
 }

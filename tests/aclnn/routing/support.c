@@ -4,7 +4,7 @@
 static void encode(aclDataType type, double value, char *into)
 {
     float single = (float)value;
-    int64_t whole = (int64_t)value;
+    int64_t whole = value == value ? (int64_t)value : 0; /* NaN is no whole number */
     int32_t narrow = (int32_t)whole;
     int8_t byte = (int8_t)whole;
     uint32_t bits;
@@ -12,6 +12,7 @@ static void encode(aclDataType type, double value, char *into)
     memcpy(&bits, &single, sizeof bits);
     const uint16_t brain = (uint16_t)(bits >> 16);
     const void *from = type == ACL_FLOAT     ? (const void *)&single
+                       : type == ACL_BOOL    ? (const void *)&byte
                        : type == ACL_FLOAT16 ? (const void *)&half
                        : type == ACL_BF16    ? (const void *)&brain
                        : type == ACL_INT8    ? (const void *)&byte
@@ -68,24 +69,39 @@ struct values values_make(aclDataType type, int rank, const int64_t *shape, cons
     return made;
 }
 
+void values_set_view(struct values *values, const int64_t *shape, int rank, const int64_t *strides,
+                     int64_t offset, int64_t elements)
+{
+    assert_int_equal(aclDestroyTensor(values->twin.tensor), ACL_SUCCESS);
+    values->twin.tensor = aclCreateTensor(shape, (uint64_t)rank, values->type, strides, offset,
+                                          ACL_FORMAT_ND, &elements, 1, values->twin.data);
+    assert_non_null(values->twin.tensor);
+}
+
 void values_drop(struct values *values)
 {
     if (values->twin.tensor)
         twin_drop(&values->twin);
 }
 
-void values_expect(const struct values *values, const double *expected, const char *what)
+void values_read(const struct values *values, double *into)
 {
     char host[VALUES_MAX * sizeof(int64_t)];
     if (values->count == 0)
         return;
     twin_read(&values->twin, host);
-    for (int64_t i = 0; i < values->count; i++) {
-        double found = decode(values->type, host + (size_t)i * aclDataTypeSize(values->type));
-        if (found != expected[i])
+    for (int64_t i = 0; i < values->count; i++)
+        into[i] = decode(values->type, host + (size_t)i * aclDataTypeSize(values->type));
+}
+
+void values_expect(const struct values *values, const double *expected, const char *what)
+{
+    double found[VALUES_MAX];
+    values_read(values, found);
+    for (int64_t i = 0; i < values->count; i++)
+        if (found[i] != expected[i])
             fail_msg("%s: element %lld of type %d is %g, expected %g", what, (long long)i,
-                     (int)values->type, found, expected[i]);
-    }
+                     (int)values->type, found[i], expected[i]);
 }
 
 void values_expect_untouched(const struct values *values, const char *what)

@@ -30,9 +30,14 @@ struct values values_make(aclDataType type, int rank, const int64_t *shape, cons
 #define VALUES(type, from, ...)                                                                    \
     values_make(type, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                   \
                 (int64_t[]){__VA_ARGS__}, from)
+/* The same memory, of `elements` elements, with that shape and those strides from `offset` on. */
+void values_set_view(struct values *values, const int64_t *shape, int rank, const int64_t *strides,
+                     int64_t offset, int64_t elements);
 void values_drop(struct values *values);
 /* Fails, and names `what`, unless the tensor holds exactly these. */
 void values_expect(const struct values *values, const double *expected, const char *what);
+/* The tensor's values. */
+void values_read(const struct values *values, double *into);
 /* Fails unless every byte is still 0xFF. */
 void values_expect_untouched(const struct values *values, const char *what);
 

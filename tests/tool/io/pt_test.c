@@ -262,6 +262,7 @@ static void test_programs_that_make_no_sense(void **state)
     REFUSED("\x80\2h\1.", "memo 1, which holds nothing at byte 2");
     REFUSED("\x80\2q\1.", "nothing on the stack where a value is needed at byte 2");
     REFUSED("\x80\2Nr\xff\xff\xff\xff.", "memo 4294967295, expected numbers below 9 at byte 3");
+    REFUSED("\x80\2Nq\6.", "memo 6, expected numbers below 6 at byte 3");
     REFUSED("\x80\2X\5\0\0\0abc.", "the program ends within an instruction at byte 2");
     REFUSED("\x80\2X\xff\xff\xff\xff.", "the program ends within an instruction at byte 2");
     REFUSED("\x80\2X\2\0\0\0a\0.", "text that is not UTF-8 or holds a NUL at byte 2");
@@ -348,6 +349,9 @@ static void test_tensors_that_cannot_be_used(void **state)
     check_problem(&whole, twelve, 44,
                   "dir/f.pt: member 'dump/data/0' has 44 bytes, expected 48 for 12 elements of "
                   "FloatStorage");
+    check_problem(&(struct pickle_view){"FloatStorage", "0", 11, 0, 1, {11}, {1}}, twelve, 48,
+                  "dir/f.pt: member 'dump/data/0' has 48 bytes, expected 44 for 11 elements of "
+                  "FloatStorage");
     check_problem(&(struct pickle_view){"ShortStorage", "0", 24, 0, 1, {24}, {1}}, twelve, 48,
                   "dir/f.pt: tensor 'f' has type ShortStorage, expected one of BOOL, I8, U8, I32, "
                   "I64, F16, BF16, F32 or F64");
@@ -355,6 +359,32 @@ static void test_tensors_that_cannot_be_used(void **state)
     check_problem(&(struct pickle_view){"FloatStorage", "0", 12, 0, 1, {1000000000000}, {0}},
                   twelve, 48,
                   "dir/f.pt: tensor 'f' takes 4000000000000 bytes as no view, which a file of ");
+}
+
+/* Marks behind the hooks say that the numbers are to be negated, or conjugated, when they are read.
+ */
+static void test_marks(void **state)
+{
+    (void)state;
+    for (int marked = 0; marked < 2; ++marked) {
+        char error[TENSOR_FILE_ERROR_SIZE];
+        struct file_bytes program = pickle_begin();
+        pickle_tensor(&program, &whole);
+        program.size -= 2; /* the end of its arguments and the call */
+        pickle_add(&program, "}");
+        if (marked) {
+            pickle_text(&program, "neg");
+            pickle_add(&program, "\x88s");
+        }
+        pickle_add(&program, "tR.");
+        struct file_bytes bytes = pt_bytes(&program, twelve, sizeof twelve);
+        struct tensor_file *file = open_bytes(&bytes, error);
+        assert_int_equal(file == NULL, marked);
+        assert_int_equal(strstr(error, "a tensor with marks such as a lazy conjugate") != NULL,
+                         marked);
+        tensor_file_close(file);
+        file_bytes_free(&bytes);
+    }
 }
 
 static void test_deep_and_endless_values(void **state)
@@ -501,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_programs_that_make_no_sense),
         cmocka_unit_test(test_views_beyond_the_storage),
         cmocka_unit_test(test_tensors_that_cannot_be_used),
+        cmocka_unit_test(test_marks),
         cmocka_unit_test(test_deep_and_endless_values),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_archives),

@@ -52,7 +52,7 @@ static void same_rows_as_operator(enum operator_kind operator_kind, bool padded,
     expect(made, "a case");
     if (made) {
         size_t bytes = bench.traffic.write_bytes;
-        char *expected = malloc(bytes);
+        char *expected = malloc(bytes + 1);
         memcpy(expected, bench.traffic.write, bytes);
         for (int stores = 0; stores < CEILING_STORES_COUNT; stores++) {
             memset(bench.traffic.write, 0xff, bytes);
@@ -107,7 +107,7 @@ static void redrawn_memory_holds_the_same(void)
     struct arena arena = {0};
     expect(make_case(&bench, &arena, OPERATOR_UNPERMUTE_GRAD, false, false, MOETOKEN_F32, 4096),
            "a case");
-    char *before = malloc(arena.used), *begin = arena.begin;
+    char *before = malloc(arena.used + 1), *begin = arena.begin;
     memcpy(before, arena.begin, arena.used);
     expect(arena_redraw(&arena), "other pages");
     expect(arena.begin == begin && memcmp(before, begin, arena.used) == 0, "the same contents");

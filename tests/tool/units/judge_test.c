@@ -129,12 +129,16 @@ static void no_overflow_passes(void)
 /* All zeros beside numbers: msprobe's cosine has no value then. */
 static void zeros_are_no_numbers_and_no_numbers_are_zeros(void)
 {
+    struct judgement judgement;
     set(MOETOKEN_F32, 2, (double[]){0, 0}, MOETOKEN_F64, (double[]){0x1p-20, 0x1p-20});
-    assert_true(!judge_by("msprobe", &actual.tensor, &golden.tensor, NULL).passed);
+    judgement = judge_by("msprobe", &actual.tensor, &golden.tensor, NULL);
+    assert_true(!judgement.passed && figure_of(&judgement, "cosine").value == 0);
     set(MOETOKEN_F32, 2, (double[]){0x1p-20, 0x1p-20}, MOETOKEN_F64, (double[]){0, 0});
-    assert_true(!judge_by("msprobe", &actual.tensor, &golden.tensor, NULL).passed);
+    judgement = judge_by("msprobe", &actual.tensor, &golden.tensor, NULL);
+    assert_true(!judgement.passed && figure_of(&judgement, "cosine").value == 0);
     set(MOETOKEN_F32, 2, (double[]){0, 0}, MOETOKEN_F64, (double[]){0, 0});
-    assert_true(judge_by("msprobe", &actual.tensor, &golden.tensor, NULL).passed);
+    judgement = judge_by("msprobe", &actual.tensor, &golden.tensor, NULL);
+    assert_true(judgement.passed && figure_of(&judgement, "cosine").value == 1);
 }
 
 /* ---- types and shapes ------------------------------------------------------------------------ */
@@ -286,7 +290,7 @@ static void names_of_standards(void)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_true(!standards_parse(wrong[i], standards, &count, error));
     assert_true(!standards_parse("bits,what,bits", standards, &count, error));
-    assert_true(strcmp(error, "'what' is no standard; '--standard list' names them") == 0);
+    assert_true(strcmp(error, "'what' is no standard; 'compare --standard list' names them") == 0);
     assert_true(!standards_parse("bits,bits,bits,bits,bits,bits,bits,bits,bits,bits,bits,bits,bits,"
                                  "bits,bits,bits,bits",
                                  standards, &count, error));

@@ -1,26 +1,11 @@
 /* rules.c - see rules.h. */
 #include "operators/by_ids/rules.h"
 
-#include "products/limits.h"
+#include "operators/product_rules.h"
+#include "products/limits_by_ids.h"
 #include "runtime/message.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* The sort of Atlas A2 and A3 counts in float32. */
-static const int64_t SORT_MAX = 16777214;
-
-static bool is_product(const char *name)
-{
-    const struct product *product = limits_find_product(getenv("MOETOKEN_SOC"));
-    return product && strcmp(product->name, name) == 0;
-}
-
-static bool is_a2_or_a3(void)
-{
-    return is_product("Ascend910B") || is_product("Ascend910_93");
-}
 
 static aclnnStatus refuse_padded_mode(bool padded_mode, aclnnStatus status)
 {
@@ -34,13 +19,13 @@ aclnnStatus rules_padded_mode(bool padded_mode)
 
 aclnnStatus rules_padded_mode_permute(bool padded_mode)
 {
-    return refuse_padded_mode(padded_mode, is_product("Ascend950") ? ACLNN_ERR_PARAM_INVALID
+    return refuse_padded_mode(padded_mode, product_is("Ascend950") ? ACLNN_ERR_PARAM_INVALID
                                                                    : ACLNN_ERR_INNER_TILING_ERROR);
 }
 
 aclnnStatus rules_topk(int64_t topk, const char *name)
 {
-    if (topk <= LIMITS_TOPK_MAX || !is_a2_or_a3())
+    if (topk <= LIMITS_TOPK_MAX || !product_is_a2_or_a3())
         return ACLNN_SUCCESS;
     return fail(ACLNN_ERR_INNER_TILING_ERROR,
                 "%s = %" PRId64 " is above %d, the most that Atlas A2 and A3 take", name, topk,
@@ -88,25 +73,25 @@ aclnnStatus rules_topk_given(const aclOpExecutor *executor, int probs, int64_t t
 
 aclnnStatus rules_sorted_slots(int64_t slots_num)
 {
-    if (slots_num <= SORT_MAX || !is_a2_or_a3())
+    if (slots_num <= LIMITS_SORT_MAX || !product_is_a2_or_a3())
         return ACLNN_SUCCESS;
     return fail(ACLNN_ERR_INNER_TILING_ERROR,
-                "indices has %" PRId64 " values, Atlas A2 and A3 sort at most %" PRId64, slots_num,
-                SORT_MAX);
+                "indices has %" PRId64 " values, Atlas A2 and A3 sort at most %d", slots_num,
+                LIMITS_SORT_MAX);
 }
 
 aclnnStatus rules_sorted_id(int64_t largest)
 {
-    if (largest <= SORT_MAX || !is_a2_or_a3())
+    if (largest <= LIMITS_SORT_MAX || !product_is_a2_or_a3())
         return ACLNN_SUCCESS;
     return fail(ACLNN_ERR_INNER_TILING_ERROR,
-                "indices holds %" PRId64 ", Atlas A2 and A3 sort values up to %" PRId64, largest,
-                SORT_MAX);
+                "indices holds %" PRId64 ", Atlas A2 and A3 sort values up to %d", largest,
+                LIMITS_SORT_MAX);
 }
 
 aclnnStatus rules_not_empty(const aclOpExecutor *executor, int place)
 {
-    if (!operand_is_empty(&executor->operands[place]) || !is_a2_or_a3())
+    if (!operand_is_empty(&executor->operands[place]) || !product_is_a2_or_a3())
         return ACLNN_SUCCESS;
     return fail(ACLNN_ERR_INNER_TILING_ERROR, "%s is empty, which Atlas A2 and A3 refuse",
                 executor_name(executor, (size_t)place));

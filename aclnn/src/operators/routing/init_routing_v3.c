@@ -3,6 +3,7 @@
 #include "operators/product_rules.h"
 #include "operators/routing/expand.h"
 #include "operators/routing/tensors.h"
+#include "products/limits_by_ids.h"
 #include "runtime/message.h"
 
 #include <inttypes.h>
@@ -19,15 +20,13 @@ enum {
 };
 
 enum {
-    EXPERTS_MAX = 10240, /* what a product takes; in pairs: */
-    EXPERTS_MAX_IN_PAIRS = 5120
+    ALL_ROWS = -1 /* as activeNum; CANN's host code has it beside 0, PyTorch's plug-in passes it */
 };
 
 /* int8, so that a quantised mode is refused by its name; the type of x decides later. */
 static const struct type_set row_types = {1u << ACL_FLOAT | 1u << ACL_FLOAT16 | 1u << ACL_BF16 |
                                               1u << ACL_INT8,
                                           "ACL_FLOAT, ACL_FLOAT16 or ACL_BF16"};
-static const struct type_set float_types = {1u << ACL_FLOAT, "ACL_FLOAT"};
 
 static const struct parameter parameters[] = {
     [X] = {"x", &token_types, false, true},
@@ -82,7 +81,8 @@ static aclnnStatus check_modes(const struct attributes *attributes, int64_t quan
 static aclnnStatus check_range(struct attributes *attributes)
 {
     int64_t *range = attributes->range;
-    int64_t most = attributes->count_type == EXPAND_PAIRS ? EXPERTS_MAX_IN_PAIRS : EXPERTS_MAX;
+    int64_t most =
+        attributes->count_type == EXPAND_PAIRS ? LIMITS_EXPERTS_IN_PAIRS_MAX : LIMITS_EXPERTS_MAX;
     if (!attributes->range_given)
         range[1] = attributes->experts_num;
     attributes->range_given = true; /* ids outside it are unused slots */
@@ -155,7 +155,7 @@ static aclnnStatus check(aclOpExecutor *executor, bool counts_wanted, int64_t qu
     if (status == ACLNN_SUCCESS && attributes->drop_pad_mode == 1)
         status = check_padded(executor, counts_wanted);
     if (status == ACLNN_SUCCESS && attributes->drop_pad_mode == 0)
-        status = tensors_expect_least(executor, "activeNum", attributes->active_num, 0);
+        status = tensors_expect_least(executor, "activeNum", attributes->active_num, ALL_ROWS);
     if (status == ACLNN_SUCCESS)
         status = check_outputs(executor, counts_wanted);
     return status == ACLNN_SUCCESS ? expand_check(executor, &places) : status;

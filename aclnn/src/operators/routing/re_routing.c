@@ -20,7 +20,6 @@ enum {
 
 static const struct type_set byte_types = {1u << ACL_FLOAT16 | 1u << ACL_BF16 | 1u << ACL_INT8,
                                            "ACL_FLOAT16, ACL_BF16 or ACL_INT8"};
-static const struct type_set float_types = {1u << ACL_FLOAT, "ACL_FLOAT"};
 
 static const struct parameter parameters[] = {
     [TOKENS] = {"tokens", &byte_types, false, true},

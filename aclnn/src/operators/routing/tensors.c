@@ -1,12 +1,11 @@
 /* tensors.c - see tensors.h. */
 #include "operators/routing/tensors.h"
 
-#include "products/limits.h"
+#include "operators/product_rules.h"
 #include "runtime/message.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- shapes --------------------------------------------------------------------------------- */
@@ -129,16 +128,9 @@ aclnnStatus tensors_copy_slots(const aclOpExecutor *executor, int place,
 
 /* ---- scales --------------------------------------------------------------------------------- */
 
-static bool on_a2_or_a3(void)
-{
-    const struct product *product = limits_find_product(getenv("MOETOKEN_SOC"));
-    return product &&
-           (strcmp(product->name, "Ascend910B") == 0 || strcmp(product->name, "Ascend910_93") == 0);
-}
-
 aclnnStatus tensors_scales_type(const aclOpExecutor *executor, int scales, int rows, bool wide)
 {
-    if (!on_a2_or_a3())
+    if (!product_is_a2_or_a3())
         return ACLNN_SUCCESS;
     return wide ? executor_probs_type(executor, scales, rows, ACLNN_ERR_PARAM_INVALID)
                 : executor_same_type(executor, scales, rows);
