@@ -105,7 +105,8 @@ def main() -> None:
         for all_times, version in ((there, given.against), (here, "")):
             for name, times in measure_elsewhere(given.tokens, version).items():
                 all_times.setdefault(name, []).extend(times)
-    print(f"{'tokens, call':28} {'other':>9} {'this':>9} us, least; ratio of the least, the medians")
+    print("the least of each in microseconds; the ratio of these, and of the medians")
+    print(f"{'tokens, call':28} {'other':>9} {'this':>9}          {'least':>9} {'medians':>9}")
     for name, times in here.items():
         least, other = min(times), min(there[name])
         ratio = statistics.median(there[name]) / statistics.median(times)
