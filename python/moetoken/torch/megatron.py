@@ -122,7 +122,8 @@ def _rows(routing_map: Tensor, rows_num: Optional[int]) -> tuple[Tensor, Tensor]
     Where it says more, pairs that are not set follow, in the same order.
     """
     by_expert = routing_map.T
-    experts, tokens = (by_expert != 0).nonzero().unbind(1)
+    set_pairs = by_expert if by_expert.dtype is torch.bool else by_expert != 0
+    experts, tokens = set_pairs.nonzero().unbind(1)
     if rows_num is None:
         return tokens.clone(), experts.clone()
     if not 0 <= rows_num <= routing_map.numel():
