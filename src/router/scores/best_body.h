@@ -44,7 +44,7 @@ static inline void find_places(const double *reached, int64_t found, int64_t fir
 {
     const vector_of_double zero = {0}; /* less it, a number is itself, in every lane */
     vector_of_double own;
-    vector_of_bits number, before = {0};
+    vector_of_bits number = {0}, before = {0};
     memcpy(&own, reached + first, sizeof own);
     for (int l = 0; l < VECTOR_LANES; l++)
         number[l] = first + l;
