@@ -103,71 +103,83 @@ void runExperts(DeviceTensor &rows, const std::vector<int64_t> &counts)
     rows.write(values);
 }
 
-void trainingStep(aclrtStream stream)
+/* The tensors of a step: what forward leaves for backward. */
+struct Step {
+    DeviceTensor x{ACL_FLOAT, {T, H}, std::vector<float>{1, 2, 3, 4, 5, 6}};
+    DeviceTensor logits{ACL_FLOAT, {T, E}, std::vector<float>{0, 0, -8, -8, 0, 0, 0, -8, 0}};
+    DeviceTensor weights{ACL_FLOAT, {T, K}, std::vector<float>(N)};
+    DeviceTensor ids{ACL_INT32, {T, K}, std::vector<int32_t>(N)};
+    DeviceTensor scores{ACL_FLOAT, {T, E}, std::vector<float>(T *E)};
+    DeviceTensor rows{ACL_FLOAT, {N, H}, std::vector<float>(N *H)};
+    DeviceTensor rowOfSlot{ACL_INT32, {N}, std::vector<int32_t>(N)};
+    DeviceTensor counts{ACL_INT64, {E}, std::vector<int64_t>(E)};
+};
+
+void forward(Step &s, aclrtStream stream)
 {
-    const std::vector<float> noRows(N * H), noTokens(T * H), noWeights(N), noScores(T * E);
-    const std::vector<int32_t> noIndices(N);
-    DeviceTensor x(ACL_FLOAT, {T, H}, std::vector<float>{1, 2, 3, 4, 5, 6});
-    DeviceTensor logits(ACL_FLOAT, {T, E}, std::vector<float>{0, 0, -8, -8, 0, 0, 0, -8, 0});
-    DeviceTensor weights(ACL_FLOAT, {T, K}, noWeights), ids(ACL_INT32, {T, K}, noIndices);
-    DeviceTensor scores(ACL_FLOAT, {T, E}, noScores), rows(ACL_FLOAT, {N, H}, noRows);
-    DeviceTensor rowOfSlot(ACL_INT32, {N}, noIndices), y(ACL_FLOAT, {T, H}, noTokens);
-    DeviceTensor counts(ACL_INT64, {E}, std::vector<int64_t>(E));
+    DeviceTensor y(ACL_FLOAT, {T, H}, std::vector<float>(T * H));
     uint64_t bytes = 0;
     aclOpExecutor *executor = nullptr;
 
     /* Each token's two best experts of one group, by sigmoid; their weights add up to 1. */
-    must(aclnnMoeGatingTopKGetWorkspaceSize(logits.handle, nullptr, K, 1, 1, 0, 0, 1, true, 1, 0,
-                                            weights.handle, ids.handle, scores.handle, &bytes,
+    must(aclnnMoeGatingTopKGetWorkspaceSize(s.logits.handle, nullptr, K, 1, 1, 0, 0, 1, true, 1, 0,
+                                            s.weights.handle, s.ids.handle, s.scores.handle, &bytes,
                                             &executor),
          "gating");
     run(aclnnMoeGatingTopK, bytes, executor, stream);
-    print("expert ids:", ids.read<int32_t>());
-    print("weights:", weights.read<float>());
+    print("expert ids:", s.ids.read<int32_t>());
+    print("weights:", s.weights.read<float>());
 
     /* Rows in expert order, the row of each slot, and the number of each expert's rows. */
     must(aclnnMoeInitRoutingV3GetWorkspaceSize(
-             x.handle, ids.handle, nullptr, nullptr, N, 0, E, 0, 1, true, -1, nullptr, 0,
-             rows.handle, rowOfSlot.handle, counts.handle, nullptr, &bytes, &executor),
+             s.x.handle, s.ids.handle, nullptr, nullptr, N, 0, E, 0, 1, true, -1, nullptr, 0,
+             s.rows.handle, s.rowOfSlot.handle, s.counts.handle, nullptr, &bytes, &executor),
          "init routing");
     run(aclnnMoeInitRoutingV3, bytes, executor, stream);
-    print("rows:", rows.read<float>());
-    print("row of slot:", rowOfSlot.read<int32_t>());
-    print("rows of expert:", counts.read<int64_t>());
+    print("rows:", s.rows.read<float>());
+    print("row of slot:", s.rowOfSlot.read<int32_t>());
+    print("rows of expert:", s.counts.read<int64_t>());
 
-    runExperts(rows, counts.read<int64_t>());
+    runExperts(s.rows, s.counts.read<int64_t>());
 
     /* x + the weighted sum of each token's rows; slots in row order. */
-    must(aclnnMoeFinalizeRoutingV2GetWorkspaceSize(rows.handle, rowOfSlot.handle, x.handle, nullptr,
-                                                   nullptr, weights.handle, nullptr, 2, y.handle,
-                                                   &bytes, &executor),
+    must(aclnnMoeFinalizeRoutingV2GetWorkspaceSize(s.rows.handle, s.rowOfSlot.handle, s.x.handle,
+                                                   nullptr, nullptr, s.weights.handle, nullptr, 2,
+                                                   y.handle, &bytes, &executor),
          "finalize routing");
     run(aclnnMoeFinalizeRoutingV2, bytes, executor, stream);
     print("y:", y.read<float>());
+}
 
+void backward(Step &s, aclrtStream stream)
+{
     DeviceTensor yGrad(ACL_FLOAT, {T, H}, std::vector<float>{1, -1, 2, 0, -2, 4});
-    DeviceTensor rowsGrad(ACL_FLOAT, {N, H}, noRows), weightsGrad(ACL_FLOAT, {T, K}, noWeights);
-    DeviceTensor xGrad(ACL_FLOAT, {T, H}, noTokens), logitsGrad(ACL_FLOAT, {T, E}, noScores);
+    DeviceTensor rowsGrad(ACL_FLOAT, {N, H}, std::vector<float>(N * H));
+    DeviceTensor weightsGrad(ACL_FLOAT, {T, K}, std::vector<float>(N));
+    DeviceTensor xGrad(ACL_FLOAT, {T, H}, std::vector<float>(T * H));
+    DeviceTensor logitsGrad(ACL_FLOAT, {T, E}, std::vector<float>(T * E));
+    uint64_t bytes = 0;
+    aclOpExecutor *executor = nullptr;
     must(aclnnMoeFinalizeRoutingV2GradGetWorkspaceSize(
-             yGrad.handle, rowOfSlot.handle, rows.handle, weights.handle, nullptr, nullptr, 0, 0, 0,
-             0, rowsGrad.handle, weightsGrad.handle, &bytes, &executor),
+             yGrad.handle, s.rowOfSlot.handle, s.rows.handle, s.weights.handle, nullptr, nullptr, 0,
+             0, 0, 0, rowsGrad.handle, weightsGrad.handle, &bytes, &executor),
          "finalize routing grad");
     run(aclnnMoeFinalizeRoutingV2Grad, bytes, executor, stream);
     print("rows grad:", rowsGrad.read<float>());
     print("weights grad:", weightsGrad.read<float>());
 
-    runExperts(rowsGrad, counts.read<int64_t>());
+    runExperts(rowsGrad, s.counts.read<int64_t>());
 
     /* Beside yGrad itself, which x has from being added. */
-    must(aclnnMoeInitRoutingV2GradGetWorkspaceSize(rowsGrad.handle, rowOfSlot.handle, K, 0, 0,
+    must(aclnnMoeInitRoutingV2GradGetWorkspaceSize(rowsGrad.handle, s.rowOfSlot.handle, K, 0, 0,
                                                    xGrad.handle, &bytes, &executor),
          "init routing grad");
     run(aclnnMoeInitRoutingV2Grad, bytes, executor, stream);
     print("x grad:", xGrad.read<float>());
 
-    must(aclnnMoeGatingTopKBackwardGetWorkspaceSize(scores.handle, weightsGrad.handle, ids.handle,
-                                                    0, 1, 1, 0, logitsGrad.handle, &bytes,
-                                                    &executor),
+    must(aclnnMoeGatingTopKBackwardGetWorkspaceSize(s.scores.handle, weightsGrad.handle,
+                                                    s.ids.handle, 0, 1, 1, 0, logitsGrad.handle,
+                                                    &bytes, &executor),
          "gating backward");
     run(aclnnMoeGatingTopKBackward, bytes, executor, stream);
     print("logits grad:", logitsGrad.read<float>());
@@ -181,7 +193,11 @@ int main()
     must(aclInit(nullptr), "aclInit");
     must(aclrtSetDevice(0), "aclrtSetDevice");
     must(aclrtCreateStream(&stream), "aclrtCreateStream");
-    trainingStep(stream);
+    {
+        Step step;
+        forward(step, stream);
+        backward(step, stream);
+    }
     must(aclrtDestroyStream(stream), "aclrtDestroyStream");
     must(aclrtResetDevice(0), "aclrtResetDevice");
     must(aclFinalize(), "aclFinalize");

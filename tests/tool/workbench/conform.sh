@@ -1,7 +1,7 @@
 #!/bin/sh
 # conform: our own operators pass; each planted fault is found and shrunk to at most four tokens; what a
 # command does wrong besides numbers is a finding too.
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 : "${PLANTED_KERNEL:?path of the kernel with faults}"
 seed=${MOETOKEN_TEST_SEED:-11}
 
