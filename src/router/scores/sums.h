@@ -41,24 +41,18 @@ static inline double add_keeping_rest(double sum, double value, double *rest)
 }
 
 /* Whole rows of lanes: values, or their products with factors. How many of the values they are. */
-#ifdef MOETOKEN_PLAIN_LANES
 static inline int64_t add_rows(struct lanes *lanes, const double *values, const double *factors,
                                int64_t count)
 {
     int64_t i = 0;
+#ifdef MOETOKEN_PLAIN_LANES
     for (; i + SUM_LANES <= count; i += SUM_LANES)
         for (int l = 0; l < SUM_LANES; l++)
             lanes->sum[l] = add_keeping_rest(
                 lanes->sum[l], factors ? values[i + l] * factors[i + l] : values[i + l],
                 &lanes->rest[l]);
-    return i;
-}
 #else
-static inline int64_t add_rows(struct lanes *lanes, const double *values, const double *factors,
-                               int64_t count)
-{
     vector_of_double sum[VECTORS] = {{0}}, rest[VECTORS] = {{0}};
-    int64_t i = 0;
     for (; i + SUM_LANES <= count; i += SUM_LANES)
         for (int v = 0; v < VECTORS; v++) {
             vector_of_double value, factor;
@@ -74,9 +68,9 @@ static inline int64_t add_rows(struct lanes *lanes, const double *values, const 
         }
     memcpy(lanes->sum, sum, sizeof sum);
     memcpy(lanes->rest, rest, sizeof rest);
+#endif
     return i;
 }
-#endif
 
 static inline double lanes_total(const struct lanes *lanes)
 {
