@@ -8,10 +8,10 @@
 #include "io/tensor_file.h"
 
 static const struct command *const commands[] = {
-    &command_unpermute_grad, &command_unpermute,   &command_permute,  &command_permute_grad,
-    &command_router,         &command_router_grad, &command_generate, &command_verify,
-    &command_compare,        &command_gradcheck,   &command_bench,    &command_limits,
-    &command_inspect,        &command_info,
+    &command_unpermute_grad, &command_unpermute,   &command_permute,   &command_permute_grad,
+    &command_router,         &command_router_grad, &command_generate,  &command_verify,
+    &command_compare,        &command_conform,     &command_gradcheck, &command_bench,
+    &command_limits,         &command_inspect,     &command_info,
 };
 enum {
     COMMANDS_COUNT = sizeof commands / sizeof commands[0]

@@ -1,5 +1,5 @@
 """Entry of the comparison (compare.py), of the worker processes that it starts (worker.py), and of
-the comparison of routing by expert ids (by_ids.py)."""
+the comparisons of routing by expert ids (by_ids.py) and of the router (router.py)."""
 
 import sys
 from pathlib import Path
@@ -12,6 +12,8 @@ if __name__ == "__main__":
         from peers.worker import main
     elif sys.argv[1:2] == ["by-ids"]:
         from peers.by_ids import main
+    elif sys.argv[1:2] == ["router"]:
+        from peers.router import main
     else:
         from peers.compare import main
     sys.exit(main())

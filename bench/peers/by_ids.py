@@ -197,22 +197,24 @@ def check_agreement(
 # ---- measuring ----------------------------------------------------------------------------------
 
 
-def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
+def measure(
+    calls: dict[str, Call], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     names, seconds = list(calls), {name: [] for name in calls}
     repeat = {}
     for name in names:  # at least 200 us a turn
         calls[name]()
-        began = time.perf_counter()
+        began = clock()
         calls[name]()
-        repeat[name] = max(1, int(200e-6 / max(time.perf_counter() - began, 1e-7)))
+        repeat[name] = max(1, int(200e-6 / max(clock() - began, 1e-7)))
     for r in range(rounds):
         for name in names[r % len(names) :] + names[: r % len(names)]:
             call = calls[name]
             call()
-            began = time.perf_counter()
+            began = clock()
             for _ in range(repeat[name]):
                 call()
-            seconds[name].append((time.perf_counter() - began) / repeat[name])
+            seconds[name].append((clock() - began) / repeat[name])
     return seconds
 
 

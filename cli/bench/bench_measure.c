@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "bench_memory.h"
 #include "bench_row_copy.h"
 #include "bench_team.h"
 #include "terminal/progress.h"
@@ -44,7 +44,7 @@ typedef double times[CONTESTANTS_MOST][ROUNDS_MOST];
 
 bool sweep_make(struct sweep *sweep)
 {
-    long last_level = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    int64_t last_level = memory_last_cache();
     sweep->size = last_level > 0 ? 3 * (size_t)last_level : (size_t)64 << 20;
     if (sweep->size < (size_t)32 << 20)
         sweep->size = (size_t)32 << 20;

@@ -15,5 +15,7 @@ int64_t memory_resident(void);
  * reset it, since it began. */
 int64_t memory_peak(void);
 void memory_peak_reset(void);
+/* The last-level cache that the first processor shares. */
+int64_t memory_last_cache(void);
 
 #endif

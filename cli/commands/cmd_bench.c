@@ -7,6 +7,7 @@
 
 #include "bench/bench_measure.h"
 #include "bench/bench_report.h"
+#include "bench/bench_router.h"
 #include "cases/case_options.h"
 #include "cases/models.h"
 #include "commands.h"
@@ -217,6 +218,60 @@ static bool run_file(struct bench_run *run, const char *path)
     return good && measure_and_report(run, &bench, path);
 }
 
+/* ---- the router ----------------------------------------------------------------------------- */
+
+/* Without a shape: as many experts as the plain, then those of models with recipes of their own. */
+static const struct bench_router_case router_cases[] = {
+    {.name = "softmax", .experts = 64, .topk = 8},
+    {.name = "softmax", .experts = 128, .topk = 8},
+    {.name = "softmax", .experts = 256, .topk = 8},
+    {.name = "mixtral", .recipe = "mixtral", .experts = 8, .topk = 2},
+    {.name = "deepseek-v3", .recipe = "deepseek-v3", .experts = 256, .topk = 8},
+    {.name = "kimi-k2", .recipe = "kimi-k2", .experts = 384, .topk = 8},
+    {.name = "gpt-oss", .recipe = "gpt-oss", .experts = 128, .topk = 4},
+};
+
+static bool bench_router_tokens(const struct bench_settings *settings,
+                                struct bench_router_case shape, const moetoken_options *options)
+{
+    static const int64_t tokens[] = {1, 64, 512, 4096};
+    shape.kind = (enum operator_kind)settings->shape.operator_kind;
+    bool one = settings->tokens >= 0;
+    for (size_t i = !one && settings->quick ? 3 : 0; i < (one ? 1 : 4); i++) {
+        shape.tokens = settings->tokens >= 0 ? settings->tokens : tokens[i];
+        if (!bench_router_run(&shape, options, (int)settings->rounds, settings->json))
+            return false;
+    }
+    return true;
+}
+
+static int bench_router(const struct bench_settings *settings)
+{
+    const struct model_shape *model =
+        settings->shape.model != NULL ? find_model_shape(settings->shape.model) : NULL;
+    const struct bench_router_case own = {.name = model != NULL ? model->name : "custom",
+                                          .recipe = model != NULL ? model->recipe : NULL,
+                                          .experts = settings->shape.experts > 0
+                                                         ? settings->shape.experts
+                                                     : model != NULL ? model->experts_num
+                                                                     : 0,
+                                          .topk = settings->shape.topk > 0 ? settings->shape.topk
+                                                  : model != NULL          ? model->topk_num
+                                                                           : 0};
+    bool listed = model == NULL && settings->shape.experts < 0 && settings->shape.topk < 0;
+    if (!listed && (own.experts == 0 || own.topk == 0))
+        return usage_error(&command_bench, "give --model, or --experts and --topk");
+    moetoken_options options = make_options(settings);
+    bool good = true;
+    bench_router_begin(&options, settings->json);
+    for (size_t i = 0; listed && good && i < sizeof router_cases / sizeof router_cases[0]; i++)
+        good = bench_router_tokens(settings, router_cases[i], &options);
+    if (!listed)
+        good = bench_router_tokens(settings, own, &options);
+    bench_router_end(settings->json);
+    return good ? EXIT_DONE : EXIT_INPUT;
+}
+
 static int bench(const struct bench_settings *settings, const char *path)
 {
     struct bench_run run = {.settings = settings, .options = make_options(settings)};
@@ -284,9 +339,12 @@ static int run(int argc, char **argv)
     status = check_combination(&settings);
     if (status != PARSED_RUN)
         return status;
+    bool router = is_router((enum operator_kind)settings.shape.operator_kind);
+    if (router && count > 0)
+        return usage_error(&command_bench, "CASE with --operator router: it has cases of its own");
     if (settings.rounds == 0)
         settings.rounds = settings.quick ? 7 : 9;
-    return bench(&settings, count > 0 ? path : NULL);
+    return router ? bench_router(&settings) : bench(&settings, count > 0 ? path : NULL);
 }
 
 #define SETTING(member) offsetof(struct bench_settings, member)
@@ -428,6 +486,12 @@ const struct command command_bench = {
         "cases of 4096 tokens, for each type, with and without probs, and mode, and the mean of\n"
         "all. For the set there is also one model with growing numbers of threads: how much\n"
         "faster than with one, operator and ceiling.\n"
+        "\n"
+        "The router (--operator router, router-grad) is arithmetic: beside it stands no ceiling "
+        "but\n"
+        "the loop that one writes by hand, float32 with expf and K passes for the largest. Its "
+        "set:\n"
+        "64, 128 and 256 experts with softmax, and models with recipes.\n"
         "\n"
         "In place every call replaces what it reads. From the second on that is the gradient,\n"
         "which no longer changes. The ceiling rewrites the buffer with its own contents.\n"

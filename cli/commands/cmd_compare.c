@@ -35,7 +35,7 @@ struct compare_run {
     int ndim;                         /* of raw files */
     int64_t shape[TENSOR_FILE_MAX_NDIM];
     int compared, failed; /* tensors */
-    char fault[512];      /* the first that failed */
+    char fault[768];      /* the first that failed */
 };
 
 #define TYPE_CHOICES "f32|f16|bf16|f64|i32|i64|bool|i8|u8"

@@ -46,11 +46,11 @@ static bool find_kind(const struct inspect_files *files, const struct oracle_opt
     }
     for (int i = files->all.count - 1; i >= 0; i--) {
         const char *name = tensor_file_metadata(files->all.files[i], "operator");
-        if (name != NULL && find_operator(name, kind))
+        if (name != NULL && find_operator(name, kind) && !is_router(*kind))
             return true;
     }
     for (int k = 0; k < OPERATORS_COUNT; k++) {
-        if (tensor_file_has(files->all.files[0], typical[k])) {
+        if (typical[k] != NULL && tensor_file_has(files->all.files[0], typical[k])) {
             *kind = (enum operator_kind)k;
             return true;
         }
@@ -265,7 +265,7 @@ static const struct option_spec options[] = {
      .help = "the HTML file to write"},
     {.name = "operator",
      .kind = OPTION_CHOICE,
-     .value = OPERATORS_CHOICES,
+     .value = ROW_OPERATORS_CHOICES,
      .offset = OPTION(operator_kind),
      .help = "whose case it is (default: metadata or tensors tell)"},
     {.name = "drop-and-pad",

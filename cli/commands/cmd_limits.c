@@ -1,10 +1,11 @@
-/* cmd_limits.c - `moetoken limits`: which products take a case of unpermute_grad, without running
- * it. The case's shapes and types -> the same formulas as phase one of the aclnn layer -> a line a
- * product. */
+/* cmd_limits.c - `moetoken limits`: which products take a case of unpermute_grad, or one by expert
+ * ids (limits_by_ids.c), without running it. The case's shapes and types -> the same formulas as
+ * phase one of the aclnn layer -> a line a product. */
 #include <string.h>
 
 #include "cases/case_files.h"
 #include "commands.h"
+#include "limits/limits_by_ids.h"
 #include "limits/product_verdict.h"
 #include "products/limits.h"
 
@@ -121,6 +122,8 @@ static int print_products(const char *soc, const moetoken_unpermute_grad_args *a
 
 static int run_case(const struct limits_settings *settings, struct limits_case *limits_case)
 {
+    if (limits_are_by_ids(&limits_case->files))
+        return limits_by_ids(&limits_case->files, settings->soc);
     if (!case_switch(&limits_case->files, "drop_and_pad", settings->drop_and_pad,
                      &limits_case->args.drop_and_pad) ||
         !find_tensors(limits_case))
@@ -165,14 +168,17 @@ static const struct option_spec options[] = {
 const struct command command_limits = {
     .name = "limits",
     .operands = "CASE...",
-    .summary = "which Ascend products take a case of unpermute-grad",
+    .summary = "which Ascend products take a case",
     .description =
         "Reads   unpermuted_tokens_grad [T,H], out_index [N] and, where they are there,\n"
         "        permute_token_id [N], routing_map [T,E], permuted_tokens [R,H], probs [T,E]\n"
+        "        or, of a routing by expert ids, what permute, permute-grad, unpermute or\n"
+        "        unpermute-grad reads\n"
         "\n"
         "Tells for each product whether its operator takes the case, refuses it - with formula\n"
         "and numbers - or does not exist there. Verdicts follow the vendor's document; where its\n"
-        "own tiling code decides otherwise, the line says so. Nothing is computed.",
+        "own tiling code decides otherwise, the line says so. By expert ids there is a line for\n"
+        "each of the interface's operators that does the step. Nothing is computed.",
     .options = options,
     .options_count = sizeof options / sizeof options[0],
     .operands_least = 1,

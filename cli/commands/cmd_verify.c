@@ -6,11 +6,11 @@
 
 #include "commands.h"
 #include "dump/dump_folder.h"
+#include "dump/verify_dump.h"
 #include "oracle/oracle.h"
 #include "oracle/oracle_report.h"
 #include "oracle/oracle_router.h"
 #include "values/number_formats.h"
-#include "verify_dump.h"
 #include "verify_standard.h"
 
 #define FAULT_SIZE    256 /* a line about one element */
@@ -147,6 +147,9 @@ static int verify(const struct verify_settings *settings, const struct case_file
     enum operator_kind kind;
     if (!oracle_find_kind(output, settings->options.operator_kind, &kind))
         return EXIT_INPUT;
+    if (is_router(kind) && settings->standards != NULL)
+        return usage_error(&command_verify, "--standard: the router's outputs are judged by the "
+                                            "bounds of docs/router.md alone");
     if (is_router(kind))
         return verify_router(settings, kind, inputs, output, attributes);
     if (!oracle_case_load(inputs, output, attributes, &settings->options, &oracle))

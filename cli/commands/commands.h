@@ -18,5 +18,6 @@ extern const struct command command_info;
 extern const struct command command_bench;
 extern const struct command command_limits;
 extern const struct command command_inspect;
+extern const struct command command_conform;
 
 #endif

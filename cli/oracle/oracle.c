@@ -273,7 +273,8 @@ static void check_rows_of_expert(struct job *job, int64_t place)
 bool oracle_find_rule(const struct oracle_case *o, int i, struct output_rule *rule)
 {
     const int64_t t = o->tokens, h = o->hidden, e = o->experts, n = o->slots, r = o->rows;
-    const int64_t k = t > 0 ? n / t : 0, range = o->expert_end - o->expert_begin;
+    const int64_t k = t > 0 ? n / t : o->topk >= 0 ? o->topk : 0;
+    const int64_t range = o->expert_end - o->expert_begin;
     const bool ids = o->by_ids;
     const DLTensor *weight = o->weights != NULL ? o->weights : o->probs;
     const struct output_rule rules[OPERATORS_COUNT][OUTPUTS_MOST] = {

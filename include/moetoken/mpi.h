@@ -66,7 +66,8 @@
  * outside [-1, 64)"; no output byte has changed, and the next call may follow. Waiting is bounded
  * (timeout_ms): where a rank has died, or never calls, the others get MOETOKEN_ERR_MPI, and so does
  * every later call on this comm. MPI may then still write into buffers of the call that failed, so
- * that the library does not free its own; the caller should end the program, or keep the tensors.
+ * that the library does not free its own, and outputs may be written in part; the caller should end
+ * the program, or keep the tensors.
  * Errors of MPI never abort here: the communicator that the library talks on, a duplicate, has
  * MPI_ERRORS_RETURN. (Most launchers end all ranks when one dies, before anything here notices.)
  *
@@ -77,12 +78,13 @@
  * may call, else MOETOKEN_ERR_OPTION on this rank, and the others wait out their time. One comm
  * serves one call at a time; different comms may be used at once with MPI_THREAD_MULTIPLE.
  *
- * Memory. An exchange holds about 24 bytes for each slot of this rank's tokens, 48 for each row of
- * its experts, and 16 for each token sent. A comm keeps the room that rows travel through, as large
- * as the largest call needed: dispatch and combine_grad take (tokens sent to others + tokens
- * received) * H elements, combine and dispatch_grad (R + slots) * H at most. Received rows are
- * permuted straight from there into the caller's tensors, and what stays on the rank is copied into
- * place once; nothing else is copied.
+ * Memory. An exchange holds 8 bytes for each slot of this rank's tokens, 24 for each row of its
+ * experts (40 with several groups), and 16 for each token it sends or keeps, beside lists as long
+ * as the ranks and the experts; its info says how many. Planning takes 24 a slot and 8 a row more.
+ * A comm keeps the room that rows travel through, as large as the largest call needed: dispatch and
+ * combine_grad take (tokens sent to others + tokens received) * H elements, combine and
+ * dispatch_grad (R + slots) * H at most. What is sent, and what stays, is copied into the room
+ * once; received rows are permuted straight from there into the caller's tensors.
  */
 #ifndef MOETOKEN_MPI_H
 #define MOETOKEN_MPI_H

@@ -84,7 +84,8 @@ static struct traffic count(const struct model_shape *shape, int64_t ranks, int6
 static void print_rows(const struct model_shape *shape, const struct bench_options *options)
 {
     const int64_t sample = 20000;
-    double row = (double)(shape->hidden_size * (moetoken_dtype(options->type).bits / 8));
+    const int64_t element_bytes = moetoken_dtype(options->type).bits / 8;
+    double row = (double)(shape->hidden_size * element_bytes);
     for (int64_t ranks = 2; ranks <= 4096; ranks *= 2) {
         if (shape->experts_num % ranks)
             continue;

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "dlpack_exchange.h"
+
 #define DLPACK_BOOL 6 /* kDLBool and the types below: headers before 0.8 leave them unnamed */
 #define DLPACK_NO_TYPE                                                                             \
     ((DLDataType){255, 0, 0}) /* refused by the library with a message that names the argument */
@@ -22,37 +24,13 @@ enum {
     ARRAY_INTERFACE_WRITEABLE = 0x400
 };
 
-/* DLPack since 1.0: what a "dltensor_versioned" capsule points to. */
-struct dlpack_version {
-    uint32_t major, minor;
-};
-struct dlpack_versioned_tensor {
-    struct dlpack_version version;
-    void *manager;
-    void (*deleter)(struct dlpack_versioned_tensor *self);
-    uint64_t flags;
-    DLTensor tensor;
-};
-#define DLPACK_READ_ONLY 1u
-
-/* DLPack since 1.3: a table of C functions, found at the type's __dlpack_c_exchange_api__. */
-struct dlpack_exchange_header {
-    struct dlpack_version version;
-    struct dlpack_exchange_header *previous;
-};
-struct dlpack_exchange_table {
-    struct dlpack_exchange_header header;
-    int (*allocate)(void);
-    int (*to_managed)(void);
-    int (*from_managed)(void);
-    int (*to_tensor)(void *object, DLTensor *tensor); /* may be NULL; borrowed from the object */
-};
-
 static struct {
     PyObject *numpy_array;
     PyObject *array_struct, *dtype, *name, *dlpack, *exchange_api, *is_neg; /* attribute names */
     PyObject *no_arguments, *max_version;
-    PyObject *bfloat16; /* ml_dtypes' dtype, once one has been seen */
+    PyObject *bfloat16;        /* ml_dtypes' dtype, once one has been seen */
+    PyObject *exchanging_type; /* the first type that was seen to have an exchange table */
+    const struct dlpack_exchange_table *exchange_table; /* its own */
 } python;
 
 bool array_view_setup(PyObject *numpy_array)
@@ -192,10 +170,13 @@ static enum array_view_result open_array_interface(struct array_view *view, PyOb
     return take_shape(view, array->ndim, array->itemsize, array->shape, array->strides);
 }
 
-/* The type's DLPack exchange table, or NULL without an exception. */
-static const struct dlpack_exchange_table *find_exchange_table(PyObject *object)
+const struct dlpack_exchange_table *dlpack_exchange_table_of(PyObject *object)
 {
     PyObject *type = PyObject_Type(object);
+    if (type && type == python.exchanging_type) {
+        Py_DecRef(type);
+        return python.exchange_table;
+    }
     PyObject *capsule = type ? find_attribute(type, python.exchange_api) : NULL;
     const struct dlpack_exchange_header *header = NULL;
     if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
@@ -204,8 +185,12 @@ static const struct dlpack_exchange_table *find_exchange_table(PyObject *object)
         header = header->previous;
     if (capsule)
         Py_DecRef(capsule);
-    if (type)
+    if (type && header && !python.exchanging_type) { /* the reference to it is kept */
+        python.exchanging_type = type;
+        python.exchange_table = (const struct dlpack_exchange_table *)header;
+    } else if (type) {
         Py_DecRef(type);
+    }
     return (const struct dlpack_exchange_table *)header; /* lives as long as the process */
 }
 
@@ -215,14 +200,12 @@ static enum array_view_result open_exchanged(struct array_view *view,
                                              const struct dlpack_exchange_table *table,
                                              PyObject *object, const char *name)
 {
-    PyObject *method = find_attribute(object, python.is_neg);
-    PyObject *answer = method ? PyObject_Call(method, python.no_arguments, NULL) : NULL;
+    PyObject *answer = PyObject_CallMethodObjArgs(object, python.is_neg, NULL);
     int negated = answer ? PyObject_IsTrue(answer) : 0;
-    if (method)
-        Py_DecRef(method);
     if (answer)
         Py_DecRef(answer);
-    PyErr_Clear();
+    else
+        PyErr_Clear();
     if (negated > 0) {
         PyErr_Format(PyExc_ValueError,
                      "%s is a lazy view, negated when read: expected its resolve_neg()", name);
@@ -327,7 +310,7 @@ enum array_view_result array_view_open(struct array_view *view, PyObject *object
     Py_DecRef(type);
     if (type == python.numpy_array)
         return open_array_interface(view, object, name, writes);
-    const struct dlpack_exchange_table *table = find_exchange_table(object);
+    const struct dlpack_exchange_table *table = dlpack_exchange_table_of(object);
     if (table && table->to_tensor)
         return open_exchanged(view, table, object, name);
     if (PyCapsule_IsValid(object, "dltensor") || PyCapsule_IsValid(object, "dltensor_versioned")) {

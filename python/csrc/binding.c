@@ -7,6 +7,7 @@
  * The GIL is released while the library works. */
 #include "call.h"
 
+#include "binding_buffers.h"
 #include "binding_ids.h"
 #include "binding_router.h"
 
@@ -203,6 +204,11 @@ static PyMethodDef functions[] = {
     {"router_update_bias", python_router_update_bias, METH_FASTCALL, NULL},
     {"router_drop", python_router_drop, METH_FASTCALL, NULL},
     {"router_recipe", python_router_recipe, METH_FASTCALL, NULL},
+    {"buffer_take", python_buffer_take, METH_FASTCALL, NULL},
+    {"buffer_give", python_buffer_give, METH_FASTCALL, NULL},
+    {"buffer_limit", python_buffer_limit, METH_FASTCALL, NULL},
+    {"buffer_stats", python_buffer_stats, METH_FASTCALL, NULL},
+    {"new_tensor", python_new_tensor, METH_FASTCALL, NULL},
     {"span", python_span, METH_FASTCALL, NULL},
 };
 enum {

@@ -50,6 +50,7 @@ PyObject *PyObject_Type(PyObject *object);
 PyObject *PyObject_GetAttr(PyObject *object, PyObject *name);
 PyObject *PyObject_GetAttrString(PyObject *object, const char *name);
 PyObject *PyObject_Call(PyObject *callable, PyObject *arguments, PyObject *keywords);
+PyObject *PyObject_CallMethodObjArgs(PyObject *object, PyObject *name, ...); /* ends with NULL */
 PyObject *PyObject_Str(PyObject *object);
 int PyObject_IsTrue(PyObject *object);
 int PyObject_GetBuffer(PyObject *object, Py_buffer *view, int flags);

@@ -12,6 +12,7 @@ routing by expert ids, ``moetoken.torch`` has them for PyTorch,
 of threads; any number of Python threads may call at once.
 """
 
+from ._buffers import empty_cache, memory_stats
 from ._files import Case, load, save
 from ._library import isa, version
 from ._operators import permute, permute_grad, unpermute, unpermute_grad
@@ -26,8 +27,10 @@ from ._router import (
 
 __all__ = [
     "Case",
+    "empty_cache",
     "isa",
     "load",
+    "memory_stats",
     "permute",
     "permute_grad",
     "router",

@@ -51,7 +51,8 @@ def _choice() -> str:
 def _threads() -> str:
     library.moetoken_threads_chosen.restype = ctypes.c_int32
     library.moetoken_threads_chosen.argtypes = [ctypes.c_int32]
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    affinity = getattr(os, "sched_getaffinity", None)
+    processors = len(affinity(0)) if affinity else os.cpu_count()
     variable = next(
         (
             f"; {name} is set"

@@ -6,11 +6,14 @@ type has to be translated, and strides that DLPack cannot express.
 
 from __future__ import annotations
 
+import math
 import operator as _operator
+import sys
 from typing import Any, Callable, NoReturn, Optional, Sequence, Union
 
 import numpy as np
 
+from ._buffers import LEAST_BYTES, numpy_empty
 from ._overlap import check_overlap, span_of
 
 __all__ = [
@@ -76,6 +79,9 @@ def empty(shape: tuple[int, ...], like: Any) -> np.ndarray:
 def new(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """numpy.empty, whose own message for a size beyond all memory says nothing about the call."""
     try:
+        size = dtype.itemsize * math.prod(shape)
+        if LEAST_BYTES <= size <= sys.maxsize and not dtype.hasobject and min(shape) > 0:
+            return numpy_empty(shape, dtype, size)
         return _empty(shape, dtype)
     except ValueError as error:
         raise ValueError(f"a result of shape {list(shape)} cannot be made: {error}") from None

@@ -20,8 +20,13 @@ __all__ = [
     "MASK_FILL_SLOTS",
     "REPEATED_ROWS",
     "TOLERATE_ROUTING_MISMATCH",
+    "buffer_give",
+    "buffer_limit",
+    "buffer_stats",
+    "buffer_take",
     "isa",
     "library",
+    "new_tensor",
     "permute",
     "permute_by_ids",
     "permute_grad",
@@ -104,6 +109,11 @@ router_z_loss: Callable[..., Any]
 router_update_bias: Callable[..., Any]
 router_drop: Callable[..., Any]
 router_recipe: Callable[..., Any]
+buffer_take: Callable[..., Any]
+buffer_give: Callable[..., Any]
+buffer_limit: Callable[..., Any]
+buffer_stats: Callable[..., Any]
+new_tensor: Callable[..., Any]
 span: Callable[..., Any]
 (
     permute,
@@ -121,6 +131,11 @@ span: Callable[..., Any]
     router_update_bias,
     router_drop,
     router_recipe,
+    buffer_take,
+    buffer_give,
+    buffer_limit,
+    buffer_stats,
+    new_tensor,
     span,
 ) = library.moetoken_python_functions(numpy.ndarray)
 

@@ -17,7 +17,7 @@ MODULES = {
     "moetoken.ids": 4,
     "moetoken.torch": 3,
     "moetoken.torch._router": 3,
-    "moetoken.torch._transformer_engine_router": 1,
+    "moetoken.torch._router.transformer_engine": 1,
     "moetoken.torch.ids": 2,
     "moetoken.torch.transformer_engine": 1,
     "moetoken.torch.vllm": 1,

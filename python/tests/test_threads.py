@@ -58,7 +58,7 @@ def test_no_openmp_comes_with_the_package():
     ids=["moetoken first", "torch first"],
 )
 def test_beside_torch(code):
-    """Whichever is imported first: both work, with any number of threads, and one OpenMP is there."""
+    """Whichever comes first: both work, with any number of threads, and one OpenMP is there."""
     pytest.importorskip("torch")
     alone = run("import torch; torch.ones(3) + 1; print(runtimes())")
     assert run(f"{code}; print(runtimes())", OMP_NUM_THREADS="2") == alone

@@ -64,7 +64,8 @@ def test_strict(tmp_path):
          "--cache-dir", tmp_path / "cache", "--config-file", "", *files],
         capture_output=True, text=True, cwd=tmp_path, timeout=600,
     )  # fmt: skip
-    found = {line.partition(": error:")[0] for line in run.stdout.splitlines() if ": error:" in line}
+    parts = (line.partition(": error:") for line in run.stdout.splitlines())
+    found = {place for place, error, _ in parts if error}
     assert found == expected, run.stdout + run.stderr
 
 

@@ -2,6 +2,8 @@
 #ifndef MOETOKEN_ROUTER_CHOICE_H
 #define MOETOKEN_ROUTER_CHOICE_H
 
+#include "router/scores/scores.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,11 +27,14 @@ struct moetoken_groups {
     int64_t num, top, score_count; /* groups, groups that stay, values in a group's own */
 };
 
-/* What a choice needs besides its input: values [wanted of the largest choice], groups [num] twice.
+/* What a choice needs besides its input: values [wanted of the largest choice], groups [num] twice,
+ * with groups values [experts]; and the kernels with quick ways, or none.
  */
 struct moetoken_choice_scratch {
     double *best_value, *group_value;
     int64_t *group_index;
+    double *eligible;
+    const struct moetoken_score_kernels *kernels;
 };
 
 /* chosen[0, topk) = the best experts of values[0, experts_num), in the best groups if there are

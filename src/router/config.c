@@ -77,8 +77,10 @@ static moetoken_status check_topk(const moetoken_router_config *config, int64_t 
         return moetoken_fail(MOETOKEN_ERR_OPTION,
                              "config.topk = %" PRId64 ", expected at most E = %" PRId64,
                              config->topk, experts_num);
+    if (config->groups_num == 1)
+        return MOETOKEN_OK; /* groups_top has not been looked at, and may be any number */
     int64_t eligible = experts_num / config->groups_num * config->groups_top;
-    if (config->groups_num > 1 && config->topk > eligible)
+    if (config->topk > eligible)
         return moetoken_fail(MOETOKEN_ERR_OPTION,
                              "config.topk = %" PRId64 ", expected at most the %" PRId64
                              " experts of groups_top = %" PRId64 " groups",

@@ -224,9 +224,9 @@ static void store_kept(const struct call *call)
 {
     copy_all(call);
     for (int64_t e = 0; e < call->experts_num; e++) {
-        int64_t begin = e == 0 ? 0 : call->end[e - 1];
-        for (int64_t i = begin + call->capacity; i < call->end[e]; i++)
-            drop_slot(call, call->slots[i].slot);
+        int64_t begin = e == 0 ? 0 : call->end[e - 1], count = call->end[e] - begin;
+        for (int64_t i = call->capacity; i < count; i++)
+            drop_slot(call, call->slots[begin + i].slot);
     }
 }
 

@@ -109,7 +109,8 @@ static void choose(const struct call *call, const struct moetoken_router_part *p
             part->values[e] = values[e] + part->values[e];
         values = part->values;
     }
-    const struct moetoken_choice_scratch scratch = {part->rests, part->spare, part->order};
+    const struct moetoken_choice_scratch scratch = {part->rests, part->spare, part->order,
+                                                    part->grads, call->kernels};
     moetoken_choose(values, call->experts_num, &call->groups, call->config.topk, &scratch,
                     part->chosen);
 }

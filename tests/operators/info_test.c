@@ -32,12 +32,13 @@ static void every_status_has_its_name(void **state)
                                         "MOETOKEN_ERR_ROUTING",
                                         "MOETOKEN_ERR_OPTION",
                                         "MOETOKEN_ERR_WORKSPACE",
-                                        "MOETOKEN_ERR_MEMORY"};
+                                        "MOETOKEN_ERR_MEMORY",
+                                        "MOETOKEN_ERR_MPI"};
     (void)state;
-    for (int i = 0; i < 14; i++) {
+    for (int i = 0; i < 15; i++) {
         assert_string_equal(moetoken_status_name((moetoken_status)i), names[i]);
     }
-    assert_string_equal(moetoken_status_name((moetoken_status)14), "unknown status");
+    assert_string_equal(moetoken_status_name((moetoken_status)15), "unknown status");
     assert_string_equal(moetoken_status_name((moetoken_status)-1), "unknown status");
 }
 

@@ -143,6 +143,31 @@ static void drop_by_hand(void **state)
     check(counts[0] == 2 && counts[1] == 1, "other counts");
 }
 
+/* Every capacity is one, the largest too: then nothing is dropped. */
+static void drop_nothing(void **state)
+{
+    (void)state;
+    static const int64_t capacities[] = {3, INT64_C(1) << 40, INT64_MAX - 1, INT64_MAX};
+    for (int i = 0; i < 4; i++) {
+        int32_t ids[3][2] = {{0, 1}, {1, 0}, {-1, 1}};
+        float weights[3][2] = {{1, 2}, {3, 4}, {5, 6}};
+        int64_t counts[2], tk[] = {3, 2}, e[] = {2};
+        DLTensor ti = moetoken_tensor(ids, MOETOKEN_I32, 2, tk);
+        DLTensor tw = moetoken_tensor(weights, MOETOKEN_F32, 2, tk);
+        DLTensor tc = moetoken_tensor(counts, MOETOKEN_I64, 1, e);
+        moetoken_router_drop_args args = {.expert_ids = &ti,
+                                          .weights = &tw,
+                                          .experts_num = 2,
+                                          .capacity = capacities[i],
+                                          .kept_ids = &ti,
+                                          .rows_per_expert = &tc};
+        check(moetoken_router_drop(&args, NULL) == MOETOKEN_OK, "%s", moetoken_last_error());
+        static const int32_t kept[3][2] = {{0, 1}, {1, 0}, {-1, 1}};
+        check(memcmp(ids, kept, sizeof ids) == 0, "other ids");
+        check(counts[0] == 2 && counts[1] == 3, "other counts");
+    }
+}
+
 /* A slot stays when fewer than C slots of its expert are heavier, or as heavy and lower. */
 static void drop_keeps_the_heaviest(void **state)
 {
@@ -182,9 +207,13 @@ static void drop_keeps_the_heaviest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(balance_loss_by_hand), cmocka_unit_test(z_loss_against_long_double),
-        cmocka_unit_test(z_loss_of_odd_rows),   cmocka_unit_test(bias_by_hand),
-        cmocka_unit_test(drop_by_hand),         cmocka_unit_test(drop_keeps_the_heaviest),
+        cmocka_unit_test(balance_loss_by_hand),
+        cmocka_unit_test(z_loss_against_long_double),
+        cmocka_unit_test(z_loss_of_odd_rows),
+        cmocka_unit_test(bias_by_hand),
+        cmocka_unit_test(drop_by_hand),
+        cmocka_unit_test(drop_nothing),
+        cmocka_unit_test(drop_keeps_the_heaviest),
     };
     random_start("router_balance_test");
     return cmocka_run_group_tests(tests, NULL, NULL);

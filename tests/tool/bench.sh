@@ -68,6 +68,17 @@ good "without probs" moetoken bench --hidden 97 --experts 8 --topk 3 --tokens 50
     --no-probs --verify
 equal_text "without probs" "$(grep -c "verified 150 rows of 150, $((150 * 97)) elements" stdout)" 1
 
+# The router, beside the plain loop.
+for operator in router router-grad; do
+    good "$operator" moetoken bench --operator $operator --experts 16 --topk 3 --tokens 40 --rounds 3
+    equal_text "$operator rows" "$(grep -c '^custom  *40 *16 *3 ' stdout)" 1
+done
+good "router of a model" moetoken bench --operator router --model deepseek-v3 --tokens 9 --rounds 3 --json
+equal_text "router JSON" "$(grep -c '"operator": "router", "tokens": 9, "experts": 256, "topk": 8' stdout)" 1
+rejected 2 "router without K" "give --model, or --experts and --topk" \
+    moetoken bench --operator router --experts 4
+rejected 1 "router, K beyond E" "config.topk = 5, expected at most E = 4" \
+    moetoken bench --operator router --experts 4 --topk 5 --tokens 3
 rejected 2 "in place, operator" "--in-place with --operator permute: only unpermute-grad" \
     moetoken bench --in-place --operator permute
 rejected 2 "in place, no probs" "--in-place with --no-probs: without probs" \

@@ -57,4 +57,36 @@ make forward.npz --operator permute --tokens 4 --hidden 8 --experts 4 --topk 2
 expect 1 "there is no tensor unpermuted_tokens_grad" "$scratch/forward.npz"
 expect 2 "--soc Quantum: expected one of host" --soc Quantum "$scratch/bare.npz"
 expect 2 "an argument is missing"
+
+# By expert ids: a line a product and operator.
+ids() { make "$1" --ids --tokens 4 --hidden 2 --experts 8 --topk 2 "${@:2}"; }
+ids permute.npz --operator permute
+expect 0 "Ascend910B    aclnnMoeTokenPermute            accepted" "$scratch/permute.npz"
+expect 0 "Ascend950     aclnnMoeTokenPermuteWithEp      refused: only Atlas A2 and A3" "$scratch/permute.npz"
+expect 0 "Ascend310P    aclnnMoeInitRoutingV3           absent: " "$scratch/permute.npz"
+make wide.npz --ids --operator permute --tokens 1 --hidden 2 --experts 10240 --topk 513 --index-dtype i32
+expect 0 "Ascend910B    aclnnMoeTokenPermute            refused: K = 513 is above 512" "$scratch/wide.npz"
+expect 0 "Ascend910B    aclnnMoeInitRoutingV3           accepted" "$scratch/wide.npz"
+expect 0 "host          aclnnMoeTokenPermute            accepted" "$scratch/wide.npz"
+make wide.npz --ids --operator permute --tokens 1 --hidden 2 --experts 10241 --topk 1 --index-dtype i32
+expect 0 "Ascend950     aclnnMoeInitRoutingV3           refused: E = 10241 is above 10240" "$scratch/wide.npz"
+ids long.npz --operator permute --index-dtype i64
+expect 0 "Ascend910B    aclnnMoeInitRoutingV3           refused: ids of type int64" "$scratch/long.npz"
+expect 0 "Ascend910B    aclnnMoeInitRoutingV2           accepted" "$scratch/long.npz"
+ids backward.npz --operator permute-grad --no-probs
+expect 0 "Ascend910B    aclnnMoeInitRoutingV2Grad       accepted" "$scratch/backward.npz"
+ids backward.npz --operator permute-grad
+expect 0 "Ascend910B    aclnnMoeTokenPermuteGrad        refused: it has no gradient of weights" \
+    "$scratch/backward.npz"
+expect 0 "Ascend910B    aclnnMoeTokenPermuteWithEpGrad  accepted" "$scratch/backward.npz"
+ids combine.npz --operator unpermute --dtype f16 --probs-dtype f32
+expect 0 "Ascend910B    aclnnMoeTokenUnpermute          accepted" "$scratch/combine.npz"
+expect 0 "Ascend910B    aclnnMoeFinalizeRoutingV2       refused: Atlas A2 and A3 take weights of the tokens' type, or float32 with bfloat16" \
+    "$scratch/combine.npz"
+expect 0 "Ascend950     aclnnMoeFinalizeRoutingV2       accepted" "$scratch/combine.npz"
+ids grad.npz --operator unpermute-grad --dtype bf16 --probs-dtype f32
+expect 1 "Ascend310B    aclnnMoeTokenUnpermuteGrad      absent" --soc Ascend310B "$scratch/grad.npz"
+expect 0 "Ascend910B    aclnnMoeTokenUnpermuteGrad      accepted" --soc Ascend910B "$scratch/grad.npz"
+expect 0 "Ascend910B    aclnnMoeFinalizeRoutingV2Grad   refused: Atlas A2 and A3 take weights of the tokens' type" \
+    "$scratch/grad.npz"
 echo "all verdicts are right"

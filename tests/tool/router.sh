@@ -1,11 +1,11 @@
 #!/bin/sh
 # router and router-grad: results worked by hand, every setting against verify, what verify rejects,
 # wrong input; and the README's way from logits to output.
+readme=$(cd "$(dirname "$0")/../.." && pwd)/README.md || exit 1 # before the folder changes
 . "$(dirname "$0")/common.sh"
 
 seed=${MOETOKEN_TEST_SEED:-4711}
 echo "seed $seed"
-readme=$(dirname "$0")/../../README.md
 all="expert_ids,weights,scores,rows_per_expert,routing_map,probs"
 
 # print_rows FILE NAME: the rows, split at '/'.

@@ -191,6 +191,10 @@ def permute_grad(
 ) -> tuple[Optional[Array], Optional[Array]]:
     """The gradient of :func:`permute` by itself; see :func:`moetoken.permute_grad`.
 
+    Returns
+    -------
+    tokens_grad [T, H], probs_grad [T, E]; None where the gradient it comes from is None
+
     Raises
     ------
     ValueError, TypeError
@@ -362,6 +366,10 @@ def unpermute_grad(
 
     `permuted_tokens` may be left out where `output_mask` leaves out `probs_grad`; `rows_num` is
     due then.
+
+    Returns
+    -------
+    permuted_tokens_grad [R, H], probs_grad [T, E]; None for what is left out
 
     Raises
     ------

@@ -71,9 +71,7 @@ def _router_jvp(
     changes: list[Any] = [None, None]
     if tangents[0] is not None:
         given = [tangents[0], logits, mask, results[0]]
-        changes = router_slopes.tangent.bind(
-            about.settings, given, about.results[1:], about.batch
-        )
+        changes = router_slopes.tangent.bind(about.settings, given, about.results[1:], about.batch)
     return results, [None, *changes]
 
 

@@ -1,4 +1,4 @@
-"""A function of the library whose gradient is another one, for JAX, differentiated as often as wanted.
+"""A function of the library whose gradient is another one, differentiated as often as wanted.
 
 The library has y = f(x) and the gradient, ct -> J(x)^T ct. JAX differentiates forward first: for
 that there is a third primitive, the tangent d -> J(x) d, whose transpose is the gradient. What the
@@ -35,7 +35,7 @@ def _whole(about: Call, arrays: Sequence[Any]) -> list[Any]:
 class Smooth:
     """The primitives `gradient` and `tangent` of a formula.
 
-    gradient: x, *fixed, *cotangents -> change of x. tangent: d, x, *fixed -> changes of the results.
+    gradient: x, *fixed, *cotangents -> change of x. tangent: d, x, *fixed -> changes of results.
     """
 
     def __init__(
@@ -98,7 +98,11 @@ class Smooth:
         return results, [_sum(*terms)]
 
     def _gradient_transpose(
-        self, about: Call, cotangents: Sequence[Any], arguments: Sequence[Any], linear: Sequence[Any]
+        self,
+        about: Call,
+        cotangents: Sequence[Any],
+        arguments: Sequence[Any],
+        linear: Sequence[Any],
     ) -> list[Any]:
         kept = 1 + self.fixed
         wanted = [None if aval is None else _like(aval, about.batch) for aval in linear[kept:]]
@@ -127,15 +131,17 @@ class Smooth:
             changes = self.tangent.bind(about.settings, given, about.results, about.batch)
         if tangents[1] is not None:
             z, dz = _whole(about, [x, tangents[1]])
-            curves = jax.jvp(
-                lambda y: self._push(about, d, y, fixed), (_wide(z),), (_wide(dz),)
-            )[1]
+            curves = jax.jvp(lambda y: self._push(about, d, y, fixed), (_wide(z),), (_wide(dz),))[1]
             more = [None if r is None else c.astype(r.dtype) for r, c in zip(results, curves)]
             changes = [_sum(change, curve) for change, curve in zip(changes, more)]
         return results, changes
 
     def _tangent_transpose(
-        self, about: Call, cotangents: Sequence[Any], arguments: Sequence[Any], linear: Sequence[Any]
+        self,
+        about: Call,
+        cotangents: Sequence[Any],
+        arguments: Sequence[Any],
+        linear: Sequence[Any],
     ) -> list[Any]:
         wanted: list[Shape] = [_like(linear[0], about.batch)]
         given = [*arguments[1:], *cotangents]

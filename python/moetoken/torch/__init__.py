@@ -47,6 +47,8 @@ __all__ = [
     "unpermute_with_indices",
 ]
 
+_BOTH = (True, True)  # the default output_mask, told by identity
+
 
 @overload
 def permute(
@@ -344,7 +346,7 @@ def unpermute_grad(
     drop_and_pad: bool = False,
     restore_shape: Optional[Sequence[int]] = None,
     rows_num: Optional[int] = None,
-    output_mask: Sequence[bool] = (True, True),
+    output_mask: Sequence[bool] = _BOTH,
     mask_fill_slots: bool = False,
     tolerate_routing_mismatch: bool = False,
 ) -> tuple[Optional[Tensor], Optional[Tensor]]:
@@ -366,7 +368,9 @@ def unpermute_grad(
     check_restore_shape(restore_shape, unpermuted_tokens_grad)
     if rows_num is None:
         rows_num = (out_index if permuted_tokens is None else permuted_tokens).shape[0]
-    wants_tokens_grad, wants_probs_grad = flags("output_mask", output_mask, 2)
+    wants_tokens_grad = wants_probs_grad = True
+    if output_mask is not _BOTH:
+        wants_tokens_grad, wants_probs_grad = flags("output_mask", output_mask, 2)
     wants_probs_grad = wants_probs_grad and probs is not None
     tokens_grad, probs_grad = _operators.unpermute_grad(
         unpermuted_tokens_grad,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import _library, ids
 from . import _operators
-from ._memory import in_huge_pages
+from ._memory import empty_rows
 from ._operators import _nothing, _sum
 from ._registration import Rules, is_forward_mode, register
 
@@ -46,7 +46,7 @@ def _permute_grad_outputs(
     rows, weights = permuted_tokens_grad, permuted_weights_grad
     topk = sorted_indices.shape[0] // tokens_num if tokens_num else 0
     return (
-        _nothing(sorted_indices) if rows is None else rows.new_empty(tokens_num, rows.shape[1]),
+        _nothing(sorted_indices) if rows is None else empty_rows(rows, tokens_num, rows.shape[1]),
         _nothing(sorted_indices) if weights is None else weights.new_empty(tokens_num, topk),
     )
 
@@ -59,7 +59,6 @@ def _permute_grad(
 ) -> tuple[Tensor, Tensor]:
     inputs = (permuted_tokens_grad, permuted_weights_grad, sorted_indices)
     tokens_grad, weights_grad = _permute_grad_outputs(*inputs, tokens_num)
-    in_huge_pages(tokens_grad)
     outputs = (
         None if permuted_tokens_grad is None else tokens_grad,
         None if permuted_weights_grad is None else weights_grad,
@@ -132,7 +131,7 @@ def _permute_outputs(
     rows_num: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     return (
-        _nothing(expert_ids) if tokens is None else tokens.new_empty(rows_num, tokens.shape[1]),
+        _nothing(expert_ids) if tokens is None else empty_rows(tokens, rows_num, tokens.shape[1]),
         _nothing(expert_ids) if weights is None else weights.new_empty(rows_num),
         expert_ids.new_empty(expert_ids.shape[0] * expert_ids.shape[1]),
         expert_ids.new_empty(rows_num),
@@ -153,7 +152,6 @@ def _permute(
     rows, row_weights, *indices = results = _permute_outputs(
         tokens, expert_ids, weights, experts_num, expert_begin, expert_end, capacity, rows_num
     )
-    in_huge_pages(rows)
     if expert_begin == expert_end:  # the library takes [0, 0) for all experts
         expert_begin = expert_end = experts_num
     _call(
@@ -228,8 +226,8 @@ def _unpermute_grad_outputs(
 ) -> tuple[Tensor, Tensor]:
     g = unpermuted_tokens_grad
     return (
-        g.new_empty(rows_num, g.shape[1]) if wants_rows else _nothing(g),
-        _nothing(g) if weights is None or not wants_weights else weights.new_empty(weights.shape),
+        empty_rows(g, rows_num, g.shape[1]) if wants_rows else _nothing(g),
+        _nothing(g) if weights is None or not wants_weights else weights.new_empty(*weights.shape),
     )
 
 
@@ -248,7 +246,6 @@ def _unpermute_grad(
         unpermuted_tokens_grad, sorted_indices, permuted_tokens, weights, expert_bias, expert_ids
     )  # fmt: skip
     rows, weights_grad = _unpermute_grad_outputs(*inputs, rows_num, wants_rows, wants_weights)
-    in_huge_pages(rows)
     outputs = (rows if wants_rows else None, weights_grad if wants_weights else None)
     _call(_library.unpermute_grad_by_ids, inputs, outputs)
     return rows, weights_grad
@@ -351,7 +348,7 @@ def _bias_grad(
 
 
 def _unpermute_output(permuted_tokens: Tensor, *others: Any) -> Tensor:
-    return permuted_tokens.new_empty(others[-1], permuted_tokens.shape[1])
+    return empty_rows(permuted_tokens, others[-1], permuted_tokens.shape[1])
 
 
 def _unpermute(
@@ -367,7 +364,7 @@ def _unpermute(
     inputs = (
         permuted_tokens, sorted_indices, weights, residual, residual2, expert_bias, expert_ids
     )  # fmt: skip
-    tokens = in_huge_pages(_unpermute_output(*inputs, tokens_num))
+    tokens = _unpermute_output(*inputs, tokens_num)
     flags = _library.REPEATED_ROWS if weights is None and expert_ids is None else 0
     _call(_library.unpermute_by_ids, inputs, (tokens,), (), flags)
     return tokens

@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-__all__ = ["is_plain"]
+__all__ = ["IS_PLAIN", "IS_PLAIN_BUT_RECORDED", "is_plain", "plainness"]
+
+IS_PLAIN, IS_PLAIN_BUT_RECORDED = 1, 2
+
+
+_NO_TENSORS = frozenset({int, bool, type(None), torch.dtype})
+_is_compiling = torch.compiler.is_compiling
 
 
 def _learn() -> tuple[frozenset[int], frozenset[int]]:
@@ -38,20 +44,26 @@ except AttributeError:
     _TENSOR_KEYS = _THREAD_KEYS = frozenset()
 
 
-def is_plain(arguments: tuple[Any, ...]) -> bool:
-    """Whether the dispatcher would do nothing but call the operator's function."""
-    if torch.compiler.is_compiling() or not _THREAD_KEYS:
-        return False
+def plainness(arguments: tuple[Any, ...]) -> int:
+    """IS_PLAIN where the dispatcher would do nothing but call the operator's function,
+    IS_PLAIN_BUT_RECORDED where it would also record the call for a gradient, else 0."""
+    if _is_compiling() or not _THREAD_KEYS:
+        return 0
     if _thread_keys().raw_repr() not in _THREAD_KEYS or _profiles() or _traces() is not None:
-        return False
-    records = torch.is_grad_enabled()
+        return 0
+    found = IS_PLAIN
     for value in arguments:
         kind = type(value)
         if kind is Tensor or kind is Parameter:
-            if records and value.requires_grad:
-                return False
+            if value.requires_grad:
+                found = IS_PLAIN_BUT_RECORDED
             if _tensor_keys(value).raw_repr() not in _TENSOR_KEYS:
-                return False
-        elif kind is not int and kind is not bool and isinstance(value, Tensor):
-            return False
-    return True
+                return 0
+        elif kind not in _NO_TENSORS and isinstance(value, Tensor):
+            return 0
+    return found if found is IS_PLAIN or torch.is_grad_enabled() else IS_PLAIN
+
+
+def is_plain(arguments: tuple[Any, ...]) -> bool:
+    """Whether the dispatcher would do nothing but call the operator's function."""
+    return plainness(arguments) == IS_PLAIN

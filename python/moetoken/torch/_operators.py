@@ -19,7 +19,7 @@ from torch.utils.dlpack import to_dlpack
 
 from .. import _library
 from . import _slots
-from ._memory import in_huge_pages
+from ._memory import empty_rows
 from ._registration import Rules, is_forward_mode, register
 
 __all__ = [
@@ -87,7 +87,7 @@ def _permute_grad_outputs(
     return (
         _nothing(sorted_indices)
         if tokens is None
-        else tokens.new_empty(tokens_num, tokens.shape[1]),
+        else empty_rows(tokens, tokens_num, tokens.shape[1]),
         _nothing(sorted_indices) if probs is None else probs.new_empty(tokens_num, experts_num),
     )
 
@@ -110,7 +110,6 @@ def _permute_grad(
         tokens_num,
         experts_num,
     )
-    in_huge_pages(tokens_grad)
     call(
         _library.permute_grad,
         permuted_tokens_grad,
@@ -183,7 +182,7 @@ def _permute_outputs(
     index_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
-        tokens.new_empty(rows_num, tokens.shape[1]),
+        empty_rows(tokens, rows_num, tokens.shape[1]),
         _nothing(tokens) if probs is None else probs.new_empty(rows_num),
         tokens.new_empty(num_out_tokens, dtype=index_dtype),
     )
@@ -201,7 +200,6 @@ def _permute(
     permuted_tokens, permuted_probs, sorted_indices = _permute_outputs(
         tokens, routing_map, probs, num_out_tokens, rows_num, drop_and_pad, index_dtype
     )
-    in_huge_pages(permuted_tokens)
     call(
         _library.permute,
         tokens,
@@ -292,8 +290,8 @@ def _unpermute_grad_outputs(
 ) -> tuple[Tensor, Tensor]:
     g = unpermuted_tokens_grad
     return (
-        g.new_empty(rows_num, g.shape[1]) if wants_tokens_grad else _nothing(g),
-        _nothing(g) if probs is None or not wants_probs_grad else probs.new_empty(probs.shape),
+        empty_rows(g, rows_num, g.shape[1]) if wants_tokens_grad else _nothing(g),
+        _nothing(g) if probs is None or not wants_probs_grad else probs.new_empty(*probs.shape),
     )
 
 
@@ -323,7 +321,6 @@ def _unpermute_grad(
         wants_tokens_grad,
         wants_probs_grad,
     )
-    in_huge_pages(tokens_grad)
     if probs is not None and permuted_tokens is None and not wants_probs_grad:
         permuted_tokens = unread_rows(rows_num, unpermuted_tokens_grad)
     call(
@@ -450,7 +447,7 @@ def _unpermute_outputs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     slots_num = sorted_indices.shape[0] if drop_and_pad else 0
     return (
-        permuted_tokens.new_empty(tokens_num, hidden_size),
+        empty_rows(permuted_tokens, tokens_num, hidden_size),
         sorted_indices.new_empty(slots_num),
         sorted_indices.new_empty(slots_num),
     )
@@ -475,7 +472,6 @@ def _unpermute(
     tokens, out_index, token_id = _unpermute_outputs(
         permuted_tokens, sorted_indices, routing_map, probs, tokens_num, hidden_size, drop_and_pad
     )
-    in_huge_pages(tokens)
     call(
         _library.unpermute,
         permuted_tokens,

@@ -248,6 +248,7 @@ class _Dispatch(torch.autograd.Function):
             tokens_grad = rows_grad.new_zeros(exchange.tokens_num, rows_grad.shape[1])
         weights_grad = None
         if ctx.weighted:
+            assert row_weights_grad is not None
             of_slots = row_weights_grad.index_select(0, exchange.slot_row)
             weights_grad = _weights_back(exchange, of_slots)
         return tokens_grad, weights_grad, None
@@ -287,6 +288,7 @@ class _Combine(torch.autograd.Function):
                 weights=spread.view(-1, widest),
                 rows_num=exchange.rows_num,
             )
+            assert spread_grad is not None
             of_slots = spread_grad.reshape(-1).index_select(0, cell)
         else:
             rows_grad, of_slots = torch.zeros_like(rows), spread[cell]

@@ -26,7 +26,9 @@ from .. import _library
 from .._arrays import flag
 from . import _operators
 from ._checks import ANY, check_float, check_rank, count, naming, to_restore
-from ._megatron_router import (
+from ._operators import call, unread_rows
+from ._registration import Rules, register
+from ._router.megatron import (
     apply_router_token_dropping,
     compute_routing_scores_for_aux_loss,
     get_updated_expert_bias,
@@ -35,8 +37,6 @@ from ._megatron_router import (
     topk_routing_with_score_function,
     z_loss_func,
 )
-from ._operators import call, unread_rows
-from ._registration import Rules, register
 
 __all__ = [
     "apply_router_token_dropping",
@@ -122,7 +122,8 @@ def _rows(routing_map: Tensor, rows_num: Optional[int]) -> tuple[Tensor, Tensor]
     Where it says more, pairs that are not set follow, in the same order.
     """
     by_expert = routing_map.T
-    experts, tokens = (by_expert != 0).nonzero().unbind(1)
+    set_pairs = by_expert if by_expert.dtype is torch.bool else by_expert != 0
+    experts, tokens = set_pairs.nonzero().unbind(1)
     if rows_num is None:
         return tokens.clone(), experts.clone()
     if not 0 <= rows_num <= routing_map.numel():

@@ -23,7 +23,7 @@ from ._npu_by_ids import (
     npu_moe_token_permute,
     npu_moe_token_unpermute,
 )
-from ._npu_gating import (
+from ._router.npu import (
     npu_moe_compute_expert_tokens,
     npu_moe_gating_top_k,
     npu_moe_gating_top_k_softmax,

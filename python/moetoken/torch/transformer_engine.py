@@ -16,7 +16,7 @@ from torch import Tensor
 from . import _by_ids
 from ._checks import check_rank, count, naming
 from ._indices import columns_first, rows_of_slots, tokens_first, weights_for, within
-from ._transformer_engine_router import (
+from ._router.transformer_engine import (
     fused_compute_score_for_moe_aux_loss,
     fused_moe_aux_loss,
     fused_topk_with_score_function,

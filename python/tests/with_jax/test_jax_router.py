@@ -65,9 +65,9 @@ def test_the_others_have_the_bits_of_numpy(dtype, wide):
         )(x)
         same((loss, grad), plain)
         plain = moetoken.router_z_loss(np.asarray(x), coeff=0.3, token_mask=np.asarray(MASK))
-        loss, grad = jax.value_and_grad(
-            lambda s: mj.router_z_loss(s, coeff=0.3, token_mask=MASK)
-        )(x)
+        loss, grad = jax.value_and_grad(lambda s: mj.router_z_loss(s, coeff=0.3, token_mask=MASK))(
+            x
+        )
         same((loss, grad), plain)
         ids = mj.router(x, topk=K).expert_ids
         found = mj.router_drop(ids, x[:, :K], experts_num=E, capacity=2)
@@ -149,8 +149,9 @@ def test_vmap():
     def call(x, bias, mask):
         found = mj.router(x, topk=K, score="sigmoid", normalize=True, bias=bias, token_mask=mask)
         kept = mj.router_drop(found.expert_ids, found.weights, experts_num=E, capacity=2)
-        losses = mj.router_balance_loss(found.scores, found.rows_per_expert, topk=K), (
-            mj.router_z_loss(x, token_mask=mask)
+        losses = (
+            mj.router_balance_loss(found.scores, found.rows_per_expert, topk=K),
+            (mj.router_z_loss(x, token_mask=mask)),
         )
         return (*found, *kept, *losses)
 

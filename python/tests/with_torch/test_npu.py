@@ -40,6 +40,13 @@ def test_signatures():
             "tokens expert_token_num_per_rank",
             "per_token_scales expert_token_num_type idx_type",
         ),
+        "npu_moe_gating_top_k": (
+            "x k",
+            "bias input_ids tid2eid k_group group_count group_select_mode renorm norm_type out_flag "
+            "routed_scaling_factor eps",
+        ),
+        "npu_moe_gating_top_k_softmax": ("x finished k", ""),
+        "npu_moe_compute_expert_tokens": ("sorted_expert_for_source_row num_expert", ""),
         "npu_moe_token_permute_with_routing_map": (
             "tokens routing_map",
             "probs num_out_tokens drop_and_pad",

@@ -7,6 +7,8 @@
 
 #include <moetoken/moetoken.h>
 
+#include <stdbool.h>
+
 struct moetoken_score_kernels {
     /* count elements of a moetoken_type, stride bytes apart, as binary64. */
     void (*load)(moetoken_type type, const char *from, int64_t stride, int64_t count, double *to);
@@ -20,6 +22,10 @@ struct moetoken_score_kernels {
     void (*sqrtsoftplus)(const double *logits, int64_t count, double *scores);
     /* grads = scores * (grads - sum of scores * grads): softmax's gradient, in place. */
     void (*softmax_grad)(const double *scores, int64_t count, double *grads);
+    /* Quick ways of what choice.c computes, or NULL: the best topk of the values, and the sum of
+     * the best two. false, NaN: this one does not know. */
+    bool (*best)(const double *values, int64_t count, int64_t topk, int64_t *chosen);
+    double (*best_two)(const double *values, int64_t count);
 };
 
 extern const struct moetoken_score_kernels moetoken_scores_scalar;

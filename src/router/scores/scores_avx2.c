@@ -1,10 +1,11 @@
 /* scores_avx2.c - the router's kernels, for x86-64 with AVX2. */
 #if defined(__x86_64__)
 
+#include "router/scores/best_body.h"
 #include "router/scores/scores_body.h"
 
 const struct moetoken_score_kernels moetoken_scores_avx2 = {
-    load, store, softmax, sigmoid, sqrtsoftplus, softmax_grad,
+    load, store, softmax, sigmoid, sqrtsoftplus, softmax_grad, best, best_two,
 };
 #else
 

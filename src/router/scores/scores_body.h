@@ -6,6 +6,7 @@
 #include "router/scores/elementary.h"
 #include "router/scores/scores.h"
 #include "router/scores/sums.h"
+#include "router/scores/vectors.h"
 
 #include "rows/formats.h"
 
@@ -41,17 +42,39 @@ static void store(moetoken_type type, const double *from, int64_t count, char *t
         element_store((int)type, to + i * stride, from[i]);
 }
 
-/* NaN is passed over; -inf when there is nothing else. */
-static double maximum(const double *values, int64_t count)
+/* best[l] = the largest of the values i with i modulo SUM_LANES = l, in whole rows; NaN is passed
+ * over. Returns how many values these are. */
+static int64_t maxima_of_lanes(const double *values, int64_t count, double best[SUM_LANES])
 {
-    double best[SUM_LANES], all = -INFINITY;
     int64_t i = 0;
+#ifdef MOETOKEN_PLAIN_LANES
     for (int l = 0; l < SUM_LANES; l++)
         best[l] = -INFINITY;
     for (; i + SUM_LANES <= count; i += SUM_LANES)
         for (int l = 0; l < SUM_LANES; l++)
             best[l] = values[i + l] > best[l] ? values[i + l] : best[l];
-    for (; i < count; i++)
+#else
+    vector_of_double most[VECTORS];
+    for (int v = 0; v < VECTORS; v++)
+        most[v] = (vector_of_double){0} - INFINITY;
+    for (; i + SUM_LANES <= count; i += SUM_LANES)
+        for (int v = 0; v < VECTORS; v++) {
+            vector_of_double value;
+            memcpy(&value, values + i + v * VECTOR_LANES, sizeof value);
+            vector_of_bits larger = value > most[v];
+            most[v] = (vector_of_double)(((vector_of_bits)value & larger) |
+                                         ((vector_of_bits)most[v] & ~larger));
+        }
+    memcpy(best, most, sizeof most);
+#endif
+    return i;
+}
+
+/* NaN is passed over; -inf when there is nothing else. */
+static double maximum(const double *values, int64_t count)
+{
+    double best[SUM_LANES], all = -INFINITY;
+    for (int64_t i = maxima_of_lanes(values, count, best); i < count; i++)
         all = values[i] > all ? values[i] : all;
     for (int l = 0; l < SUM_LANES; l++)
         all = best[l] > all ? best[l] : all;
@@ -61,12 +84,21 @@ static double maximum(const double *values, int64_t count)
 static double softmax(const double *logits, int64_t count, double *scores)
 {
     double most = maximum(logits, count);
-    for (int64_t i = 0; i < count; i++) {
+    int64_t i = 0;
+#ifndef MOETOKEN_PLAIN_LANES
+    for (; i + VECTOR_LANES <= count; i += VECTOR_LANES) {
+        vector_of_double x;
+        memcpy(&x, logits + i, sizeof x);
+        x = exp_of_difference(x, most);
+        memcpy(scores + i, &x, sizeof x);
+    }
+#endif
+    for (; i < count; i++) {
         double low, high = difference(logits[i], most, &low);
         scores[i] = exp_of_sum(high, low);
     }
     double sum = sum_of(scores, count);
-    for (int64_t i = 0; i < count; i++)
+    for (i = 0; i < count; i++)
         scores[i] = scores[i] / sum;
     return sum >= 1 ? most + log_of_sum(sum, 0) : most + sum; /* NaN stays; -inf of no logits */
 }

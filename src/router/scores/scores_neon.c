@@ -1,10 +1,11 @@
 /* scores_neon.c - the router's kernels, for AArch64. */
 #if defined(__aarch64__)
 
+#include "router/scores/best_body.h"
 #include "router/scores/scores_body.h"
 
 const struct moetoken_score_kernels moetoken_scores_neon = {
-    load, store, softmax, sigmoid, sqrtsoftplus, softmax_grad,
+    load, store, softmax, sigmoid, sqrtsoftplus, softmax_grad, best, best_two,
 };
 #else
 

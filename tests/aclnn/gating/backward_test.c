@@ -107,6 +107,37 @@ static void by_hand(void **state)
         values_drop(all[i]);
 }
 
+/* With a score of 1/2 and eps 1/2 the gradient is factor / 8: here in the middle between two
+ * numbers of the type, where the even one is meant; and just above, where float32 in between would
+ * go back to the middle. */
+static void rounded_once(void **state)
+{
+    (void)state;
+    const aclDataType types[] = {ACL_BF16, ACL_FLOAT16, ACL_FLOAT};
+    const double units[] = {0x1p-7, 0x1p-10, 0x1p-23}; /* of the numbers from 1 on */
+    const double half = 0.5, one = 1, zero = 0;
+    for (int i = 0; i < 3; i++) {
+        const double unit = units[i];
+        const double exact[] = {1 + unit / 2, 1 + unit * 3 / 2, 1 + unit / 2 + 0x1p-40,
+                                -1 - unit * 3 / 2};
+        const double rounded[] = {1, 1 + 2 * unit, 1 + unit, -1 - 2 * unit};
+        struct values scores = VALUES(ACL_FLOAT, &half, 1, 1),
+                      y_grad = VALUES(types[i], &one, 1, 1);
+        struct values ids = VALUES(ACL_INT32, &zero, 1, 1), out = VALUES(types[i], NULL, 1, 1);
+        for (int j = 0; j < 4; j++) {
+            assert_int_equal(aclnnMoeGatingTopKBackwardGetWorkspaceSize(
+                                 scores.twin.tensor, y_grad.twin.tensor, ids.twin.tensor, 0, 1,
+                                 8 * exact[j], 0.5, out.twin.tensor, &bytes, &executor),
+                             ACLNN_SUCCESS);
+            assert_int_equal(run(aclnnMoeGatingTopKBackward, bytes, executor), ACLNN_SUCCESS);
+            values_expect(&out, &rounded[j], "out");
+        }
+        struct values *all[] = {&scores, &y_grad, &ids, &out};
+        for (int j = 0; j < 4; j++)
+            values_drop(all[j]);
+    }
+}
+
 /* The gradient of the forward call's own results is the slope of sum of c * y, by differences. */
 static void after_forward(void **state)
 {
@@ -167,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(backward),
         cmocka_unit_test(by_hand),
+        cmocka_unit_test(rounded_once),
         cmocka_unit_test(after_forward),
     };
     return cmocka_run_group_tests(tests, twin_setup, twin_teardown);

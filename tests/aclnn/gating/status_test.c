@@ -26,6 +26,38 @@ static void softmax_statuses(void **state)
     REFUSED_OPTION(softmax, 0, 5, TILING, "k = 5, expected 0 to 4");
 }
 
+/* That shape, and no memory. */
+static void set_shape(struct values *values, int64_t rows, int64_t columns)
+{
+    const int64_t shape[] = {rows, columns};
+    assert_int_equal(aclDestroyTensor(values->twin.tensor), ACL_SUCCESS);
+    values->twin.tensor =
+        aclCreateTensor(shape, 2, values->type, NULL, 0, ACL_FORMAT_ND, shape, 2, NULL);
+}
+
+/* rowIdxOut numbers T * k slots in int32. */
+static void many_slots(void **state)
+{
+    (void)state;
+    for (int fits = 0; fits < 2; fits++) {
+        struct call call = softmax.make();
+        call_replace(&call, 1, (struct values){.count = 0});
+        const int64_t tokens = fits ? INT32_MAX : 1 << 21, topk = fits ? 1 : 1024;
+        call.option[0] = topk;
+        const int places[] = {0, 2, 3, 4};
+        for (int i = 0; i < 4; i++)
+            set_shape(&call.tensor[places[i]], tokens, topk);
+        if (fits) {
+            assert_int_equal(softmax.phase_one(&call), ACLNN_SUCCESS);
+            assert_int_equal(aclDestroyAclOpExecutor(call.executor), ACL_SUCCESS);
+            call_drop(&call);
+        } else {
+            expect_refused(&softmax, &call, TILING,
+                           "rowIdxOut: T * k = 2097152 * 1024 does not fit in 31 bits", __LINE__);
+        }
+    }
+}
+
 static void softmax_v2_statuses(void **state)
 {
     (void)state;
@@ -240,6 +272,7 @@ static void products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_slots),
         cmocka_unit_test(softmax_statuses),
         cmocka_unit_test(softmax_v2_statuses),
         cmocka_unit_test(top_k_statuses),

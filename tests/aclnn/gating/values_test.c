@@ -421,7 +421,7 @@ static void there_and_back(void **state)
 {
     (void)state;
     const double logits[] = {0, 0, -100, -100, 0, 0, 7, 7, 7}, x_values[] = {3, -5, 8};
-    const double marks[] = {0, 0, 1}, zeros[3] = {0};
+    const double marks[] = {0, 0, 1}, zeros[4] = {0};
     struct values x = VALUES(ACL_FLOAT, x_values, 3, 1), gate = VALUES(ACL_FLOAT, logits, 3, 3);
     struct values finished = VALUES(ACL_BOOL, marks, 3), y = VALUES(ACL_FLOAT, NULL, 3, 2);
     struct values ids = VALUES(ACL_INT32, NULL, 3, 2), row_idx = VALUES(ACL_INT32, NULL, 3, 2);

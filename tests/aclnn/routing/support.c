@@ -4,7 +4,8 @@
 static void encode(aclDataType type, double value, char *into)
 {
     float single = (float)value;
-    int64_t whole = (int64_t)value;
+    int64_t whole =
+        value - value == 0 ? (int64_t)value : 0; /* no whole number is NaN or infinite */
     int32_t narrow = (int32_t)whole;
     int8_t byte = (int8_t)whole;
     uint32_t bits;

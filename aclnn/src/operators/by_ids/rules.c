@@ -2,13 +2,10 @@
 #include "operators/by_ids/rules.h"
 
 #include "operators/product_rules.h"
-#include "products/limits.h"
+#include "products/limits_by_ids.h"
 #include "runtime/message.h"
 
 #include <inttypes.h>
-
-/* The sort of Atlas A2 and A3 counts in float32. */
-static const int64_t SORT_MAX = 16777214;
 
 static aclnnStatus refuse_padded_mode(bool padded_mode, aclnnStatus status)
 {
@@ -76,20 +73,20 @@ aclnnStatus rules_topk_given(const aclOpExecutor *executor, int probs, int64_t t
 
 aclnnStatus rules_sorted_slots(int64_t slots_num)
 {
-    if (slots_num <= SORT_MAX || !product_is_a2_or_a3())
+    if (slots_num <= LIMITS_SORT_MAX || !product_is_a2_or_a3())
         return ACLNN_SUCCESS;
     return fail(ACLNN_ERR_INNER_TILING_ERROR,
-                "indices has %" PRId64 " values, Atlas A2 and A3 sort at most %" PRId64, slots_num,
-                SORT_MAX);
+                "indices has %" PRId64 " values, Atlas A2 and A3 sort at most %d", slots_num,
+                LIMITS_SORT_MAX);
 }
 
 aclnnStatus rules_sorted_id(int64_t largest)
 {
-    if (largest <= SORT_MAX || !product_is_a2_or_a3())
+    if (largest <= LIMITS_SORT_MAX || !product_is_a2_or_a3())
         return ACLNN_SUCCESS;
     return fail(ACLNN_ERR_INNER_TILING_ERROR,
-                "indices holds %" PRId64 ", Atlas A2 and A3 sort values up to %" PRId64, largest,
-                SORT_MAX);
+                "indices holds %" PRId64 ", Atlas A2 and A3 sort values up to %d", largest,
+                LIMITS_SORT_MAX);
 }
 
 aclnnStatus rules_not_empty(const aclOpExecutor *executor, int place)

@@ -3,6 +3,7 @@
 #include "operators/product_rules.h"
 #include "operators/routing/expand.h"
 #include "operators/routing/tensors.h"
+#include "products/limits_by_ids.h"
 #include "runtime/message.h"
 
 #include <inttypes.h>
@@ -19,9 +20,7 @@ enum {
 };
 
 enum {
-    ALL_ROWS = -1, /* as activeNum; CANN's host code has it beside 0, PyTorch's plug-in passes it */
-    EXPERTS_MAX = 10240, /* what a product takes; in pairs: */
-    EXPERTS_MAX_IN_PAIRS = 5120
+    ALL_ROWS = -1 /* as activeNum; CANN's host code has it beside 0, PyTorch's plug-in passes it */
 };
 
 /* int8, so that a quantised mode is refused by its name; the type of x decides later. */
@@ -82,7 +81,8 @@ static aclnnStatus check_modes(const struct attributes *attributes, int64_t quan
 static aclnnStatus check_range(struct attributes *attributes)
 {
     int64_t *range = attributes->range;
-    int64_t most = attributes->count_type == EXPAND_PAIRS ? EXPERTS_MAX_IN_PAIRS : EXPERTS_MAX;
+    int64_t most =
+        attributes->count_type == EXPAND_PAIRS ? LIMITS_EXPERTS_IN_PAIRS_MAX : LIMITS_EXPERTS_MAX;
     if (!attributes->range_given)
         range[1] = attributes->experts_num;
     attributes->range_given = true; /* ids outside it are unused slots */

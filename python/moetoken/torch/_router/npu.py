@@ -11,11 +11,11 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from .._arrays import flag
-from .._router_config import SCORES, Config, real
-from . import _router_ops
-from ._checks import check_rank, check_tensor, count, naming
-from ._router_drop_ins import bias_for
+from ..._arrays import flag
+from ..._router_config import SCORES, Config, real
+from .._checks import check_rank, check_tensor, count, naming
+from . import ops
+from .drop_ins import bias_for
 
 __all__ = [
     "npu_moe_compute_expert_tokens",
@@ -87,7 +87,7 @@ def npu_moe_gating_top_k(
     )
     out_flag = flag("out_flag", out_flag)
     kinds = (x.dtype, torch.float32, torch.int32, False, out_flag)
-    y, _, out, ids, _, _ = _router_ops.router(x, bias_for(x, bias), None, *config, *kinds)
+    y, _, out, ids, _, _ = ops.router(x, bias_for(x, bias), None, *config, *kinds)
     if not out_flag:
         out = x.new_zeros(x.shape, dtype=torch.float32)
     return y if scale else torch.zeros_like(y), ids, out
@@ -111,7 +111,7 @@ def npu_moe_gating_top_k_softmax(
     k = count("k", k)
     config = Config(k, group_score_count=1)
     kinds = (x.dtype, x.dtype, torch.int32, False, False)
-    y, _, _, ids, _, _ = _router_ops.router(rows, None, None, *config, *kinds)
+    y, _, _, ids, _, _ = ops.router(rows, None, None, *config, *kinds)
     if finished is not None:
         check_tensor("finished", finished)
         if finished.numel() != tokens_num:
@@ -124,9 +124,7 @@ def npu_moe_gating_top_k_softmax(
     return y.view(shape), ids.view(shape), row_idx.view(k, tokens_num).T.reshape(shape)
 
 
-def npu_moe_compute_expert_tokens(
-    sorted_expert_for_source_row: Tensor, num_expert: int
-) -> Tensor:
+def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expert: int) -> Tensor:
     """Where each expert's rows end [num_expert] (int32): how many rows have it or a lower one.
 
     `sorted_expert_for_source_row` is ascending, the expert of each row.

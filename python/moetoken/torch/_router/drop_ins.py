@@ -7,9 +7,9 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from .._router_config import SCORES, Config, real
-from . import _router_ops
-from ._checks import check_float, check_rank, count, naming
+from ..._router_config import SCORES, Config, real
+from .._checks import check_float, check_rank, count, naming
+from . import ops
 
 __all__ = [
     "OPTIONS",
@@ -96,7 +96,7 @@ def route(
     )
     bias = None if score_function == "softmax" else bias_for(logits, expert_bias)
     kinds = (logits.dtype, logits.dtype, torch.int64, True, False)
-    _, probs, _, ids, routing_map, _ = _router_ops.router(logits, bias, None, *config, *kinds)
+    _, probs, _, ids, routing_map, _ = ops.router(logits, bias, None, *config, *kinds)
     return probs, routing_map, ids
 
 
@@ -112,9 +112,9 @@ def aux_scores(
         normalize_scores=normalize and score_function != "softmax",
         group_score_count=1,
     )
-    wide = _router_ops.loss_type(logits)
+    wide = ops.loss_type(logits)
     kinds = (wide, wide, torch.int64, True, True)
-    _, _, scores, _, routing_map, _ = _router_ops.router(logits, None, None, *config, *kinds)
+    _, _, scores, _, routing_map, _ = ops.router(logits, None, None, *config, *kinds)
     return routing_map, scores
 
 
@@ -149,4 +149,4 @@ def balance_loss(
     share = coeff if num_experts == columns else coeff * num_experts / max(columns, 1)
     total = count("total_num_tokens", total_num_tokens)
     counts = tokens_per_expert.to(torch.int64)
-    return _router_ops.balance_loss(probs, counts, topk, total, share).to(probs.dtype)
+    return ops.balance_loss(probs, counts, topk, total, share).to(probs.dtype)

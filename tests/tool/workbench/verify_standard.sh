@@ -1,7 +1,7 @@
 #!/bin/sh
 # verify --standard: golden results and a third party's are computed by the tool; the worst element is
 # told with its token, slot, expert and row. The case is the worked example of docs/contract.md.
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 
 # t0 -> {e0, e2}, t1 -> {e1}, t2 -> {e0, e1}; H = 2, x row r = (r + 1, 1).
 tensor_text write case.npz unpermuted_tokens_grad:f32:3x2=1,2,3,4,5,6 out_index:i32:6=0,4,2,-1,1,3 \

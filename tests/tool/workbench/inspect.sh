@@ -1,7 +1,7 @@
 #!/bin/sh
 # inspect writes one page that fetches nothing, stays small, and takes names from files as text. What
 # it looks like in a browser is scripts/check_browser.sh's.
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 
 # data PAGE: the JSON in it, on one line.
 data() {

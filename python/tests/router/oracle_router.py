@@ -42,7 +42,9 @@ def score(x, name):
 def best(values, count):
     """The places of the largest, best first; ties to the lower, NaN last."""
     keys = [(bool(np.isnan(v)), -v, i) for i, v in enumerate(values)]
-    return sorted(range(len(keys)), key=lambda i: keys[i] if not keys[i][0] else (True, 0, i))[:count]
+    return sorted(range(len(keys)), key=lambda i: keys[i] if not keys[i][0] else (True, 0, i))[
+        :count
+    ]
 
 
 def choose(values, options):

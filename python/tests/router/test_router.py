@@ -4,9 +4,9 @@ import sys
 
 import numpy as np
 import pytest
-from numpy.lib.stride_tricks import as_strided
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
 
 import moetoken
 import oracle_router
@@ -112,9 +112,7 @@ def test_gradient(score, routing, normalize, normalize_scores):
         token_mask=routing.mask,
         **vars(options),
     )
-    exact = oracle_router.logits_grad(
-        logits, chosen, by_weights, by_scores, options, routing.mask
-    )
+    exact = oracle_router.logits_grad(logits, chosen, by_weights, by_scores, options, routing.mask)
     assert found.dtype == logits.dtype
     # Derivatives are at most about 60 times the gradients that come in: 1 / sigmoid(-4).
     assert_near(found, exact, 1e-11)
@@ -191,14 +189,16 @@ def test_drop(routing, capacity):
     assert found.kept_ids.reshape(-1).tolist() == kept.tolist()
     expected = np.where(kept.reshape(chosen.shape) == chosen, weights, weights.dtype.type(0))
     assert bits(found.kept_weights) == bits(expected)
-    assert found.rows_per_expert.tolist() == [int((kept == e).sum()) for e in range(routing.experts)]
+    assert found.rows_per_expert.tolist() == [
+        int((kept == e).sum()) for e in range(routing.experts)
+    ]
 
 
 # ---- by hand ------------------------------------------------------------------------------------
 
 
 def test_worked_by_hand():
-    """Sigmoids of 0 and of +-ln 3 are 1/2, 3/4 and 1/4; the bias decides, the weights do not see it."""
+    """Sigmoids of 0 and +-ln 3 are 1/2, 3/4, 1/4; the bias decides, unseen by the weights."""
     logits = np.log(np.array([[1, 3, 1 / 3, 1], [3, 3, 1, 1 / 3]]))
     bias = np.array([0.0, -0.5, 0.0, 0.125])
     found = moetoken.router(
@@ -242,7 +242,9 @@ def test_recipe_and_what_overrides_it():
         group_score_count=2, normalize=True, eps=1e-20, scale=2.5,
     )  # fmt: skip
     assert [bits(a) for a in found] == [bits(a) for a in spelled]
-    other = moetoken.router(logits, recipe="deepseek-v3", bias=bias, normalize=False, scale=1, topk=2)
+    other = moetoken.router(
+        logits, recipe="deepseek-v3", bias=bias, normalize=False, scale=1, topk=2
+    )
     chosen = np.take_along_axis(found.scores, other.expert_ids, 1)
     assert other.expert_ids.shape == (5, 2) and bits(other.weights) == bits(chosen)
     grad = moetoken.router_grad(logits, found.expert_ids, found.weights, recipe="deepseek-v3")
@@ -255,7 +257,9 @@ def test_recipe_and_what_overrides_it():
 def test_to_permute():
     """What the router returns is what the operators by expert ids take."""
     logits = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
-    found = moetoken.router(logits, topk=2, normalize=True, token_mask=np.array([1, 1, 0, 1, 1], bool))
+    found = moetoken.router(
+        logits, topk=2, normalize=True, token_mask=np.array([1, 1, 0, 1, 1], bool)
+    )
     sent = ids.permute(logits, found.expert_ids, found.weights, experts_num=4, rows_num=8)
     assert sent.rows_per_expert.tolist() == found.rows_per_expert.tolist()
     back = ids.unpermute(sent.permuted_tokens, sent.sorted_indices, found.weights)
@@ -274,7 +278,12 @@ def test_scores_are_not_computed_unless_wanted():
 def test_out():
     logits = np.random.default_rng(0).standard_normal((3, 4))
     expected = moetoken.router(logits, topk=2)
-    out = (np.zeros((3, 2), np.int32), np.zeros((3, 2), np.float32), None, np.zeros(4, np.int64)[::-1])
+    out = (
+        np.zeros((3, 2), np.int32),
+        np.zeros((3, 2), np.float32),
+        None,
+        np.zeros(4, np.int64)[::-1],
+    )
     found = moetoken.router(logits, topk=2, out=out)
     assert all(a is b for a, b in zip(found, out) if b is not None)
     assert found.expert_ids.tolist() == expected.expert_ids.tolist()
@@ -294,9 +303,7 @@ def test_in_place():
     moetoken.router_update_bias(backwards, counts, 0.5, out=backwards)
     assert backwards.tolist() == bias.tolist()
     chosen, weights = np.array([[0], [0]]), np.array([[1.0], [2.0]])
-    moetoken.router_drop(
-        chosen, weights, experts_num=1, capacity=1, out=(chosen, weights, None)
-    )
+    moetoken.router_drop(chosen, weights, experts_num=1, capacity=1, out=(chosen, weights, None))
     assert chosen.tolist() == [[-1], [0]] and weights.tolist() == [[0], [2]]
 
 
@@ -336,7 +343,9 @@ def test_arrays_of_others():
         found = moetoken.router(array, topk=2, weights_dtype=kind)
         assert [bits(a) for a in found] == [bits(a) for a in plain]
     narrow = torch.tensor(logits).bfloat16()
-    assert moetoken.router(narrow, topk=2, weights_dtype="bfloat16").weights.dtype.name == "bfloat16"
+    assert (
+        moetoken.router(narrow, topk=2, weights_dtype="bfloat16").weights.dtype.name == "bfloat16"
+    )
     assert moetoken.router_grad(narrow, plain.expert_ids, plain.weights).dtype.name == "bfloat16"
     leaf = torch.zeros(4, 6, requires_grad=True)
     with pytest.raises(ValueError, match=r"out\[0\] is a tensor that requires gradients"):

@@ -330,9 +330,7 @@ def test_compiled():
         probs, routing_map = megatron.topk_routing_with_score_function(x, 2, True)
         final, final_map = megatron.apply_router_token_dropping(probs, routing_map, 2, 1.0)
         loss = megatron.switch_load_balancing_loss_func(probs, counts, 8, 2, 4, 0.1)
-        again, _ = te.fused_topk_with_score_function(
-            x, 2, False, None, None, None, "sigmoid", None
-        )
+        again, _ = te.fused_topk_with_score_function(x, 2, False, None, None, None, "sigmoid", None)
         return final, final_map, loss + megatron.z_loss_func(x, 0.1), again
 
     found = []

@@ -7,8 +7,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from ._checks import check_tensor, count
-from ._router_drop_ins import aux_scores, balance_loss, naming_loss, naming_options, route
+from .._checks import check_tensor, count
+from .drop_ins import aux_scores, balance_loss, naming_loss, naming_options, route
 
 __all__ = [
     "fused_compute_score_for_moe_aux_loss",

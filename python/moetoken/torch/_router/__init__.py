@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from .._arrays import flag
-from .._router_config import check_topk, real, settings
-from . import _router_ops
-from ._checks import check_rank, count
+from ..._arrays import flag
+from ..._router_config import check_topk, real, settings
+from .._checks import check_rank, count
+from . import ops
 
 __all__ = [
     "DropResult",
@@ -44,7 +44,7 @@ class DropResult(NamedTuple):
 def _weights_type(weights_dtype: Any, logits: Tensor) -> torch.dtype:
     """float32, or float64 with float64 logits, unless another is asked for."""
     if weights_dtype is None:
-        return _router_ops.loss_type(logits)
+        return ops.loss_type(logits)
     if weights_dtype not in (torch.float32, torch.float64, logits.dtype):
         raise TypeError(
             f"weights_dtype is {weights_dtype!r}, expected torch.float32, torch.float64 or "
@@ -113,7 +113,7 @@ def router(
         raise TypeError(f"index_dtype is {index_dtype!r}, expected torch.int32 or torch.int64")
     numbers, with_scores = _weights_type(weights_dtype, logits), flag("with_scores", with_scores)
     inputs, kinds = (logits, bias, token_mask), (numbers, numbers, index_dtype, False, with_scores)
-    weights, _, scores, ids, _, counts = _router_ops.router(*inputs, *config, *kinds)
+    weights, _, scores, ids, _, counts = ops.router(*inputs, *config, *kinds)
     return RouterResult(ids, weights, scores if with_scores else None, counts)
 
 
@@ -152,7 +152,7 @@ def router_grad(
         groups_top, group_score_count, eps, scale,
     )  # fmt: skip
     grads = (weights_grad, None, scores_grad)
-    return _router_ops.router_grad(logits, token_mask, expert_ids, *grads, *config)
+    return ops.router_grad(logits, token_mask, expert_ids, *grads, *config)
 
 
 def router_balance_loss(
@@ -182,7 +182,7 @@ def router_balance_loss(
     check_rank("scores", scores, 2)
     check_rank("rows_per_expert", rows_per_expert, 1)
     total = 0 if total_tokens is None else count("total_tokens", total_tokens)
-    return _router_ops.balance_loss(
+    return ops.balance_loss(
         scores, rows_per_expert, count("topk", topk, least=1), total, real("coeff", coeff)
     )
 
@@ -208,7 +208,7 @@ def router_z_loss(
     """
     check_rank("logits", logits, 2)
     check_rank("token_mask", token_mask, 1, optional=True)
-    return _router_ops.z_loss(logits, token_mask, real("coeff", coeff))
+    return ops.z_loss(logits, token_mask, real("coeff", coeff))
 
 
 def router_update_bias(bias: Tensor, rows_per_expert: Tensor, rate: float) -> Tensor:
@@ -219,7 +219,7 @@ def router_update_bias(bias: Tensor, rows_per_expert: Tensor, rate: float) -> Te
     check_rank("bias", bias, 1)
     check_rank("rows_per_expert", rows_per_expert, 1)
     with torch.no_grad():
-        return _router_ops.update_bias(bias, rows_per_expert, real("rate", rate))
+        return ops.update_bias(bias, rows_per_expert, real("rate", rate))
 
 
 def router_drop(
@@ -232,5 +232,5 @@ def router_drop(
     check_rank("expert_ids", expert_ids, 2)
     check_rank("weights", weights, 2)
     sizes = (count("experts_num", experts_num), count("capacity", capacity))
-    kept_weights, kept_ids, counts = _router_ops.drop(expert_ids, weights, *sizes)
+    kept_weights, kept_ids, counts = ops.drop(expert_ids, weights, *sizes)
     return DropResult(kept_ids, kept_weights, counts)

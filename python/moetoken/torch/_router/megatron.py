@@ -14,11 +14,11 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from .._arrays import flag
-from .._router_config import real
-from . import _router_ops
-from ._checks import check_float, check_rank, check_tensor, count, naming
-from ._router_drop_ins import (
+from ..._arrays import flag
+from ..._router_config import real
+from .._checks import check_float, check_rank, check_tensor, count, naming
+from . import ops
+from .drop_ins import (
     OPTIONS,
     aux_scores,
     balance_loss,
@@ -134,7 +134,7 @@ def z_loss_func(
             f"padding_mask has {mask.shape[0]} entries, expected {rows.shape[0]}, the tokens of "
             "logits"
         )
-    loss = _router_ops.z_loss(rows, mask, real("z_loss_coeff", z_loss_coeff))
+    loss = ops.z_loss(rows, mask, real("z_loss_coeff", z_loss_coeff))
     return loss.to(logits.dtype)
 
 
@@ -163,7 +163,7 @@ def _kept(weights: Tensor, routed: Tensor, capacity: int) -> Tensor:
     """Each expert's `capacity` heaviest routed tokens, ties to the lower one: a map."""
     columns = torch.arange(routed.shape[1], device=routed.device)
     ids = torch.where(routed, columns, -1)
-    kept = _router_ops.drop(ids, weights.detach(), routed.shape[1], capacity)[1]
+    kept = ops.drop(ids, weights.detach(), routed.shape[1], capacity)[1]
     return kept >= 0
 
 

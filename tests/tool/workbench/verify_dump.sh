@@ -1,7 +1,7 @@
 #!/bin/sh
 # verify DUMP: a folder with the layout that msprobe writes, made here. The routing is the worked example
 # of docs/contract.md: t0 -> {e0, e2}, t1 -> {e1}, t2 -> {e0, e1}; rows in expert order 0..4.
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 
 rank=dump/step0/rank0
 mkdir -p $rank/dump_tensor_data

@@ -1,7 +1,7 @@
 #!/bin/sh
 # compare: pairs of tensors, files of all kinds, exit statuses, what is printed. The figures themselves
 # are tested in units/judge_test.c and judge_limits_test.c.
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 
 tensor_text write golden.safetensors x:f32:2x2=1,2,3,4 n:i64:3=1,2,3 || exit 1
 tensor_text write right.npz x:bf16:2x2=1,2,3,4 n:i32:3=1,2,3 || exit 1

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from .._router_config import SCORES, Config
+from ..._router_config import SCORES, Config
 
 __all__ = ["Slopes", "router_slopes", "router_tangents", "z_loss_slope"]
 

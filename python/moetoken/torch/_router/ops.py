@@ -1,8 +1,8 @@
 """The router's functions as torch.library and autograd see them.
 
-As in _operators.py an operator returns a fixed number of tensors, those not wanted empty. The
+As in ../_operators.py an operator returns a fixed number of tensors, those not wanted empty. The
 gradient of the logits is an operator of the library; what that leaves, derivatives of the gradient
-and forward-mode tangents, is in _router_slopes.py.
+and forward-mode tangents, is in slopes.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Callable, Optional
 import torch
 from torch import Tensor
 
-from .. import _library
-from .._router_config import Config, raise_as_here
-from . import _operators
-from ._operators import _nothing, _sum
-from ._registration import Rules, is_forward_mode, register
-from ._router_slopes import router_slopes, router_tangents, z_loss_slope
+from ... import _library
+from ..._router_config import Config, raise_as_here
+from .. import _operators
+from .._operators import _sum
+from .._registration import Rules, is_forward_mode, register
+from .slopes import router_slopes, router_tangents, z_loss_slope
 
 __all__ = [
     "balance_loss",
