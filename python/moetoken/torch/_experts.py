@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from . import _by_ids
 from ._indices import weights_for
-from ._memory import in_huge_pages
 
 __all__ = ["Block", "Plan", "composed", "forward", "multiply", "no_autocast", "spans"]
 
@@ -118,7 +117,7 @@ def forward(
         plan = _plan(block, expert_ids)
         rows = _by_ids.spread(x, plan.indices, plan.used)
         width = block.up.shape[2 if block.is_transposed else 1]
-        kept = in_huge_pages(x.new_empty(plan.used, width, dtype=dtype)) if keeps else None
+        kept = x.new_empty(plan.used, width, dtype=dtype) if keeps else None
         for begin, end, parts in spans(plan.parts):
             up = x.new_empty(end - begin, width, dtype=dtype) if kept is None else kept[begin:end]
             for expert, first, last in parts:

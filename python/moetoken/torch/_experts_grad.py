@@ -9,7 +9,6 @@ from torch import Tensor
 
 from . import _by_ids
 from ._experts import Block, Part, Plan, multiply, no_autocast, spans
-from ._memory import in_huge_pages
 
 __all__ = ["Wanted", "backward"]
 
@@ -40,7 +39,8 @@ class _Gradients:
         for name, is_wanted in zip(_NAMES, wanted.tensors):
             if is_wanted:
                 tensor = getattr(block, name)
-                found = self._found[name] = in_huge_pages(tensor.new_empty(tensor.shape))
+                # Not in huge pages: of gigabytes, a virtual machine may find those slower than small.
+                found = self._found[name] = tensor.new_empty(tensor.shape)
                 for expert in idle:
                     found[expert] = 0
 
