@@ -31,7 +31,7 @@ class RouterResult(NamedTuple):
 
     expert_ids: Array  # [T, K]
     weights: Array  # [T, K]
-    scores: Optional[Array]  # [T, E]
+    scores: Any  # Array [T, E]; None where it was not asked for
     rows_per_expert: Array  # [E], int64 in JAX's 64-bit mode
 
 

@@ -57,12 +57,14 @@ def check(folder, text):
     (folder / "mypy.ini").write_text("\n".join(lines))
     arguments = ["--strict", "--cache-dir", str(folder / "cache"), str(folder / "user.py")]
     before = os.environ.get("MYPYPATH")
-    os.environ["MYPYPATH"] = str(Path(moetoken.__file__).parents[1])
+    home = Path(moetoken.__file__).parents[1]
+    if home.name != "site-packages":  # where mypy looks by itself, and wants not to be told to
+        os.environ["MYPYPATH"] = str(home)
     try:
         printed, problems, _ = api.run([*arguments, "--config-file", str(folder / "mypy.ini")])
     finally:
         if before is None:
-            del os.environ["MYPYPATH"]
+            os.environ.pop("MYPYPATH", None)
         else:
             os.environ["MYPYPATH"] = before
     assert not problems, problems

@@ -29,7 +29,7 @@ class RouterResult(NamedTuple):
 
     expert_ids: Tensor  # [T, K]
     weights: Tensor  # [T, K]
-    scores: Optional[Tensor]  # [T, E]
+    scores: Any  # Tensor [T, E]; None where it was not asked for
     rows_per_expert: Tensor  # [E] int64
 
 
