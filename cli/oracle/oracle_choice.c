@@ -37,8 +37,8 @@ static bool may_precede(const struct router_token *token, int64_t a, int64_t b)
 /* Whether the oracle itself puts a before b. */
 static bool precedes(const long double *values, int64_t a, int64_t b)
 {
-    return compare(values[a], 0, values[b], 0) == BEFORE ||
-           (compare(values[a], 0, values[b], 0) == EQUAL && a < b);
+    enum order order = compare(values[a], 0, values[b], 0);
+    return order == BEFORE || (order == EQUAL && a < b);
 }
 
 /* The sum of the group's best choice values. */
