@@ -85,9 +85,10 @@ def _run(
     inputs: tuple[Any, ...],
     outputs: tuple[Any, ...],
     numbers: tuple[int, ...],
+    threads: int,
     flags: int = 0,
 ) -> None:
-    values = (*inputs, *outputs, *numbers, flags, 0)
+    values = (*inputs, *outputs, *numbers, flags, whole("threads", threads))
     with names_as_here():
         if operator(*values) is NotImplemented:
             rerun_with_copies(operator, names[: len(inputs)], names[len(inputs) :], values)
@@ -134,6 +135,7 @@ def permute(
     expert_end: Optional[int] = None,
     capacity: Optional[int] = None,
     rows_num: Optional[int] = None,
+    threads: int = 0,
 ) -> PermuteResult:
     """Sends every token to its experts: rows in expert order, bit copies of the tokens' rows.
 
@@ -151,6 +153,7 @@ def permute(
         (e - expert_begin) * C + c holds the c-th slot of expert e. None: as many as there are.
     rows_num : R. Rows from R on are dropped, their slots get -1; rows that no slot fills are zero.
         By default N, with ``capacity`` (expert_end - expert_begin) * C.
+    threads : the most threads to use; 0: OMP_NUM_THREADS, or the processors there are.
 
     Returns
     -------
@@ -213,7 +216,7 @@ def permute(
         permuted_tokens, permuted_weights, sorted_indices, source_slots, rows_per_expert
     )
     numbers = (experts_num, expert_begin, expert_end, capacity)
-    _run(_library.permute_by_ids, _PERMUTE, (tokens, expert_ids, weights), result, numbers)
+    _run(_library.permute_by_ids, _PERMUTE, (tokens, expert_ids, weights), result, numbers, threads)
     return result
 
 
@@ -223,6 +226,7 @@ def permute_grad(
     *,
     topk: int,
     permuted_weights_grad: Any = None,
+    threads: int = 0,
 ) -> PermuteGradResult:
     """The gradient of :func:`permute`.
 
@@ -236,6 +240,7 @@ def permute_grad(
     sorted_indices : [N], what :func:`permute` returned; no row may be named twice
     topk : K, with N = T * K
     permuted_weights_grad : [R], or None
+    threads : the most threads to use; 0: OMP_NUM_THREADS, or the processors there are.
 
     Returns
     -------
@@ -272,7 +277,7 @@ def permute_grad(
         )
     inputs = (permuted_tokens_grad, permuted_weights_grad, sorted_indices)
     result = PermuteGradResult(tokens_grad, weights_grad)
-    _run(_library.permute_grad_by_ids, _PERMUTE_GRAD, inputs, result, (tokens_num,))
+    _run(_library.permute_grad_by_ids, _PERMUTE_GRAD, inputs, result, (tokens_num,), threads)
     return result
 
 
@@ -286,6 +291,7 @@ def unpermute(
     residual2: Any = None,
     expert_bias: Any = None,
     expert_ids: Any = None,
+    threads: int = 0,
 ) -> np.ndarray:
     """The weighted combine: adds the experts' rows up again, in token order.
 
@@ -303,6 +309,7 @@ def unpermute(
     residual, residual2 : [T, H], added first; the second needs the first
     expert_bias : [E, H], with ``expert_ids``
     expert_ids : [T, K], which row of ``expert_bias`` belongs to a slot
+    threads : the most threads to use; 0: OMP_NUM_THREADS, or the processors there are.
 
     Returns
     -------
@@ -345,7 +352,7 @@ def unpermute(
     inputs = (
         permuted_tokens, sorted_indices, weights, residual, residual2, expert_bias, expert_ids
     )  # fmt: skip
-    _run(_library.unpermute_by_ids, _UNPERMUTE, inputs, (unpermuted_tokens,), (), flags)
+    _run(_library.unpermute_by_ids, _UNPERMUTE, inputs, (unpermuted_tokens,), (), threads, flags)
     return unpermuted_tokens
 
 
@@ -358,6 +365,7 @@ def unpermute_grad(
     expert_bias: Any = None,
     expert_ids: Any = None,
     rows_num: Optional[int] = None,
+    threads: int = 0,
 ) -> UnpermuteGradResult:
     """The gradient of :func:`unpermute`.
 
@@ -376,6 +384,7 @@ def unpermute_grad(
     weights : [T, K]; without them all are 1
     expert_bias, expert_ids : [E, H] and [T, K], as :func:`unpermute` had them
     rows_num : R; by default the rows of ``permuted_tokens``, else N
+    threads : the most threads to use; 0: OMP_NUM_THREADS, or the processors there are.
 
     Returns
     -------
@@ -421,5 +430,5 @@ def unpermute_grad(
         unpermuted_tokens_grad, sorted_indices, permuted_tokens, weights, expert_bias, expert_ids
     )  # fmt: skip
     result = UnpermuteGradResult(permuted_tokens_grad, weights_grad)
-    _run(_library.unpermute_grad_by_ids, _UNPERMUTE_GRAD, inputs, result, ())
+    _run(_library.unpermute_grad_by_ids, _UNPERMUTE_GRAD, inputs, result, (), threads)
     return result

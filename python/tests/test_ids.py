@@ -285,3 +285,32 @@ def test_arrays_that_need_a_copy():
     sent = ids.permute(X[::-1], IDS[::-1, ::-1], experts_num=2)
     plain = ids.permute(X[::-1].copy(), IDS[::-1, ::-1].copy(), experts_num=2)
     assert [bits(a) for a in sent if a is not None] == [bits(a) for a in plain if a is not None]
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    routing = Routing(5, 700, 3, 11, 67, np.dtype(np.float32), False, True)
+    forward = {
+        count: ids.permute(
+            routing.tokens, routing.ids, routing.weights, experts_num=11, threads=count
+        )
+        for count in (1, 2, 3)
+    }
+    sums = {}
+    for count, (rows, weights, index, *_) in forward.items():
+        gradient = ids.unpermute_grad(
+            routing.tokens, index, permuted_tokens=rows, weights=routing.weights, threads=count
+        )
+        back = ids.permute_grad(
+            rows, index, topk=3, permuted_weights_grad=weights, threads=count
+        )
+        sums[count] = (
+            ids.unpermute(rows, index, routing.weights, threads=count), *gradient, *back
+        )  # fmt: skip
+    for count in (2, 3):
+        for one, other in zip((*forward[1], *sums[1]), (*forward[count], *sums[count])):
+            np.testing.assert_array_equal(bits(one), bits(other))
+
+
+def test_threads_below_zero_are_refused():
+    with pytest.raises(ValueError, match="threads"):
+        ids.permute(None, np.zeros((1, 1), np.int64), experts_num=1, threads=-1)
