@@ -13,11 +13,11 @@ enum operator_kind {
     OPERATOR_ROUTER,
     OPERATOR_ROUTER_GRAD
 };
-#define OPERATORS_COUNT       6
-#define ROW_OPERATORS_CHOICES "unpermute-grad|unpermute|permute|permute-grad" /* what moves rows   \
-                                                                               */
-#define OPERATORS_CHOICES ROW_OPERATORS_CHOICES "|router|router-grad"
-#define OUTPUTS_MOST      6
+#define OPERATORS_COUNT 6
+/* Those that move rows: */
+#define ROW_OPERATORS_CHOICES "unpermute-grad|unpermute|permute|permute-grad"
+#define OPERATORS_CHOICES     ROW_OPERATORS_CHOICES "|router|router-grad"
+#define OUTPUTS_MOST          6
 
 static inline bool is_router(enum operator_kind kind)
 {
