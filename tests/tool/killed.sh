@@ -22,6 +22,7 @@ kill_run() {
     during=$(temporaries)
     kill "-$1" $run 2>/dev/null || fail "the run was over before it was killed"
     wait $run 2>/dev/null
+    rm -f /dev/shm/__KMP_REGISTERED_LIB_${run}_* # left by LLVM's OpenMP; see remove_openmp_notes in ./check
     checks=$((checks + 1))
     equal_text "the old output after SIG$1" "$(cat out.safetensors)" old
 }
