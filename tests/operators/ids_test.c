@@ -137,6 +137,26 @@ static void routing_alone(void **state)
     each_case(check_routing_alone);
 }
 
+/* The most rows that there can be: slots of others' experts are still told from them. */
+static void largest_capacity(void **state)
+{
+    (void)state;
+    int64_t ids[6] = {0, 1, 2, -1, 1, 2}, sorted[6], tk[2] = {3, 2}, n[1] = {6};
+    const int64_t expected[6] = {-1, 0, -1, -1, 1, -1};
+    DLTensor expert_ids = moetoken_tensor(ids, MOETOKEN_I64, 2, tk);
+    DLTensor sorted_indices = moetoken_tensor(sorted, MOETOKEN_I64, 1, n);
+    moetoken_permute_args args = {.expert_ids = &expert_ids,
+                                  .experts_num = 3,
+                                  .expert_begin = 1,
+                                  .expert_end = 2,
+                                  .capacity = INT64_MAX,
+                                  .sorted_indices = &sorted_indices};
+    check_ok(moetoken_permute(&args, NULL));
+    for (int s = 0; s < 6; s++) {
+        check(sorted[s] == expected[s], "sorted_indices[%d] = %lld", s, (long long)sorted[s]);
+    }
+}
+
 /* Enough slots for several threads and parts; the definition goes by experts, as ids_case does. */
 static void many_slots(void **state)
 {
@@ -301,9 +321,13 @@ static void unpermute_grad(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permute),        cmocka_unit_test(routing_alone),
-        cmocka_unit_test(many_slots),     cmocka_unit_test(permute_grad),
-        cmocka_unit_test(unpermute),      cmocka_unit_test(unpermute_of_many_slots),
+        cmocka_unit_test(permute),
+        cmocka_unit_test(routing_alone),
+        cmocka_unit_test(largest_capacity),
+        cmocka_unit_test(many_slots),
+        cmocka_unit_test(permute_grad),
+        cmocka_unit_test(unpermute),
+        cmocka_unit_test(unpermute_of_many_slots),
         cmocka_unit_test(unpermute_grad),
     };
     random_start("ids_test");
