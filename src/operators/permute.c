@@ -240,7 +240,8 @@ static moetoken_status assign_by_ids(struct call *call)
 {
     moetoken_status status = moetoken_expert_ids_to_rows(
         &call->known.view[EXPERT_IDS], &call->rows, &call->run, call->slots.row,
-        call->slots.scratch, &call->known.view[ROWS_PER_EXPERT], &call->rows_used);
+        call->slots.scratch, &call->known.view[SORTED_INDICES], &call->known.view[ROWS_PER_EXPERT],
+        &call->rows_used);
     if (status != MOETOKEN_OK)
         return status;
     if (call->tokens_num > 0)
@@ -334,18 +335,31 @@ static void copy_token(const struct call *call, int64_t token)
     }
 }
 
+/* What is stored slot by slot, beyond the sorted indices that lie in the order of the slots. */
+static bool each_slot(const struct call *call)
+{
+    const struct moetoken_view *view = call->known.view;
+    return call->weights || view[SOURCE_SLOTS].given ||
+           (call->padded && view[SORTED_INDICES].given);
+}
+
+/* Routing by ids has stored the sorted indices already, each block as it was made. */
+static bool all_slots(const struct call *call)
+{
+    return call->known.view[SORTED_INDICES].given && !call->padded && !call->by_ids;
+}
+
 static void move_tokens(const void *context, int64_t first, int64_t end)
 {
     const struct call *call = context;
     const struct moetoken_view *view = call->known.view;
     const int64_t *start = call->slots.start;
-    bool each_slot =
-        call->weights || view[SOURCE_SLOTS].given || (call->padded && view[SORTED_INDICES].given);
-    if (view[SORTED_INDICES].given && !call->padded)
+    bool each = each_slot(call);
+    if (all_slots(call))
         moetoken_index_store_many(&view[SORTED_INDICES], start[first], start[end] - start[first],
                                   call->slots.row + start[first]);
     for (int64_t t = first; t < end; t++) {
-        if (each_slot)
+        if (each)
             write_slots(call, t);
         if (view[PERMUTED_TOKENS].given)
             copy_token(call, t);
@@ -382,7 +396,7 @@ static void move(struct call *call)
                (view[PERMUTED_TOKENS].given && !moetoken_view_is_empty(&view[PERMUTED_TOKENS]));
     if (any && call->rows_used < rows->value)
         moetoken_run_ranges(&call->run, rows->value, empty_unused_rows, call);
-    if (call->tokens_num > 0)
+    if (call->tokens_num > 0 && (each_slot(call) || all_slots(call) || view[PERMUTED_TOKENS].given))
         moetoken_run_ranges(&call->run, call->tokens_num, move_tokens, call);
 }
 

@@ -16,7 +16,7 @@
 struct sort {
     const struct moetoken_view *expert_ids;
     const struct moetoken_expert_rows *rows;
-    const struct moetoken_view *rows_per_expert;
+    const struct moetoken_view *sorted_indices, *rows_per_expert;
     int64_t *row, *used;
     int64_t tokens, slots_num, parts;
     int64_t *first_wrong; /* the first slot of the first block that holds a wrong id */
@@ -82,7 +82,7 @@ static bool read_line(const struct sort *sort, int64_t s, int64_t length, int64_
     return !wrong;
 }
 
-/* Slots whose ids are read together where they all lie in one line. */
+/* Slots whose ids are read together where they all lie in one line, or whose rows are stored. */
 #define SLOTS_PER_BLOCK 256
 
 static void read_slots(const struct sort *sort, int64_t s, int64_t stop, int64_t *count)
@@ -168,19 +168,33 @@ static void counts_to_rows(const struct sort *sort)
 
 /* Slots without an expert are numbered as well, from beyond all rows on, and so get none: the loop
  * needs no branch. Unsigned, as E' * capacity may be 2^63 - 1. */
-static void number_parts(const void *context, int64_t first, int64_t end)
+static void number_slots(const struct sort *sort, int64_t *next, int64_t *slot, int64_t count)
 {
-    const struct sort *sort = context;
     const uint64_t capacity = (uint64_t)sort->rows->capacity;
     const int64_t room = capacity ? sort->rows->capacity : sort->rows->rows_num;
     const uint64_t last = (uint64_t)(room < sort->slots_num ? room : sort->slots_num);
+    for (int64_t s = 0; s < count; s++) {
+        uint64_t expert = (uint64_t)slot[s], row = (uint64_t)next[expert]++;
+        slot[s] = row < last + expert * capacity ? (int64_t)row : -1;
+    }
+}
+
+static void store_rows(const struct sort *sort, int64_t s, int64_t count)
+{
+    if (sort->sorted_indices->given)
+        moetoken_index_store_many(sort->sorted_indices, s, count, sort->row + s);
+}
+
+static void number_parts(const void *context, int64_t first, int64_t end)
+{
+    const struct sort *sort = context;
     for (int64_t part = first; part < end; part++) {
-        int64_t *next = counts_of_part(sort, part), *slot = sort->row;
-        const int64_t stop = part_begin(sort, part + 1);
+        int64_t *next = counts_of_part(sort, part), stop = part_begin(sort, part + 1);
         next[sort->experts] = -1 - sort->slots_num;
-        for (int64_t s = part_begin(sort, part); s < stop; s++) {
-            uint64_t expert = (uint64_t)slot[s], row = (uint64_t)next[expert]++;
-            slot[s] = row < last + expert * capacity ? (int64_t)row : -1;
+        for (int64_t s = part_begin(sort, part); s < stop; s += SLOTS_PER_BLOCK) {
+            int64_t count = SLOTS_PER_BLOCK < stop - s ? SLOTS_PER_BLOCK : stop - s;
+            number_slots(sort, next, sort->row + s, count);
+            store_rows(sort, s, count);
         }
     }
 }
@@ -235,6 +249,7 @@ moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_i
                                             const struct moetoken_expert_rows *rows,
                                             const struct moetoken_run *run, int64_t *row,
                                             int64_t *scratch,
+                                            const struct moetoken_view *sorted_indices,
                                             const struct moetoken_view *rows_per_expert,
                                             int64_t *used)
 {
@@ -243,6 +258,7 @@ moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_i
     int64_t parts = most < run->threads ? most : run->threads, first_wrong = slots;
     struct sort sort = {.expert_ids = expert_ids,
                         .rows = rows,
+                        .sorted_indices = sorted_indices,
                         .rows_per_expert = rows_per_expert,
                         .row = row,
                         .tokens = tokens,
@@ -258,6 +274,7 @@ moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_i
         return fail_id(&sort);
     if (sort.next == NULL) {
         number_by_comparing(&sort, scratch);
+        store_rows(&sort, 0, slots);
     } else {
         counts_to_rows(&sort);
         run_parts(&sort, run, number_parts);

@@ -15,12 +15,14 @@ struct moetoken_expert_rows {
 
 /* MOETOKEN_ERR_INDEX for the first id that is below -1 or not below E. row[s], of T*K slots,
  * becomes the row of slot s in the order of experts and, within one, of slots; -1 where it is
- * unused or dropped. scratch: one number per slot. rows_per_expert, [E'] or not given, is written
- * when all ids are right: the rows of each expert that are kept. *used: all rows that are kept. */
+ * unused or dropped. scratch: one number per slot. Written when all ids are right, where given:
+ * sorted_indices [T*K], the same as row; rows_per_expert [E'], the rows of each expert that are
+ * kept. *used: all rows that are kept. */
 moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_ids,
                                             const struct moetoken_expert_rows *rows,
                                             const struct moetoken_run *run, int64_t *row,
                                             int64_t *scratch,
+                                            const struct moetoken_view *sorted_indices,
                                             const struct moetoken_view *rows_per_expert,
                                             int64_t *used);
 

@@ -255,6 +255,9 @@ void moetoken_index_load_many(const struct moetoken_view *view, int64_t first, i
     }
 }
 
+/* Numbers narrowed together: a length that compilers make vectors of. */
+#define NARROW_BLOCK 8
+
 void moetoken_index_store_many(const struct moetoken_view *view, int64_t first, int64_t count,
                                const int64_t *from)
 {
@@ -265,9 +268,16 @@ void moetoken_index_store_many(const struct moetoken_view *view, int64_t first, 
     } else if (view->type == MOETOKEN_I64) {
         memcpy(to, from, (size_t)count * sizeof *from);
     } else {
+        int32_t narrow[NARROW_BLOCK];
+        for (; count >= NARROW_BLOCK; count -= NARROW_BLOCK, from += NARROW_BLOCK) {
+            for (int i = 0; i < NARROW_BLOCK; i++)
+                narrow[i] = (int32_t)from[i];
+            memcpy(to, narrow, sizeof narrow);
+            to += sizeof narrow;
+        }
         for (int64_t i = 0; i < count; i++) {
-            int32_t narrow = (int32_t)from[i];
-            memcpy(to + i * (int64_t)sizeof narrow, &narrow, sizeof narrow);
+            narrow[0] = (int32_t)from[i];
+            memcpy(to + i * (int64_t)sizeof narrow[0], narrow, sizeof narrow[0]);
         }
     }
 }
