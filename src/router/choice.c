@@ -82,7 +82,7 @@ static bool choose_quickly(const double *values, int64_t size, const struct moet
     for (int64_t i = 0; i < groups->top; i++)
         memcpy(scratch->eligible + i * size, values + scratch->group_index[i] * size,
                (size_t)size * sizeof *values);
-    if (!scratch->kernels->best(scratch->eligible, groups->top * size, topk, chosen))
+    if (!scratch->kernels->best(scratch->eligible, groups->top * size, 1, topk, chosen))
         return false;
     for (int64_t k = 0; k < topk; k++)
         chosen[k] = scratch->group_index[chosen[k] / size] * size + chosen[k] % size;
@@ -95,7 +95,8 @@ void moetoken_choose(const double *values, int64_t experts_num,
 {
     struct moetoken_best best = {chosen, scratch->best_value, topk, 0};
     if (groups->num <= 1 || experts_num == 0) {
-        if (!scratch->kernels->best || !scratch->kernels->best(values, experts_num, topk, chosen))
+        if (!scratch->kernels->best ||
+            !scratch->kernels->best(values, experts_num, 1, topk, chosen))
             moetoken_best_of(values, 0, experts_num, &best);
         return;
     }

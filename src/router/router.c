@@ -86,20 +86,40 @@ static moetoken_status check(const moetoken_router_args *args, const moetoken_op
 
 /* ---- scores and choice ---------------------------------------------------------------------- */
 
-static void score(const struct call *call, const struct moetoken_router_part *part)
+/* Only the scores of the chosen experts are needed, and all of them are compared with each other:
+ * dividing the others by their sum can be left out. */
+static bool divide_late(const struct call *call)
+{
+    const struct moetoken_view *view = call->known.view;
+    return call->config.score == MOETOKEN_SCORE_SOFTMAX && !view[SCORES].given &&
+           !view[BIAS].given && call->groups.num <= 1 && call->kernels->best;
+}
+
+/* Scores are part->scores divided by what this returns. */
+static double score(const struct call *call, const struct moetoken_router_part *part)
 {
     const struct moetoken_score_kernels *kernels = call->kernels;
     int64_t count = call->experts_num;
+    if (divide_late(call))
+        return kernels->exps(part->logits, count, part->scores);
     if (call->config.score == MOETOKEN_SCORE_SIGMOID)
         kernels->sigmoid(part->logits, count, part->scores, NULL);
     else if (call->config.score == MOETOKEN_SCORE_SQRTSOFTPLUS)
         kernels->sqrtsoftplus(part->logits, count, part->scores);
     else if (call->config.score == MOETOKEN_SCORE_SOFTMAX || call->known.view[SCORES].given)
-        kernels->softmax(part->logits, count, part->scores);
+        kernels->softmax(part->logits, count, part->scores, NULL);
+    return 1;
 }
 
-static void choose(const struct call *call, const struct moetoken_router_part *part)
+static void choose(const struct call *call, const struct moetoken_router_part *part,
+                   double *divisor)
 {
+    if (divide_late(call) && call->kernels->best(part->scores, call->experts_num, *divisor,
+                                                 call->config.topk, part->chosen))
+        return;
+    if (*divisor != 1)
+        call->kernels->divide(part->scores, call->experts_num, *divisor, 1);
+    *divisor = 1;
     const double *values =
         call->config.score == MOETOKEN_SCORE_SOFTMAX_AFTER ? part->logits : part->scores;
     if (call->known.view[BIAS].given) {
@@ -115,7 +135,8 @@ static void choose(const struct call *call, const struct moetoken_router_part *p
                     part->chosen);
 }
 
-static void weigh(const struct call *call, const struct moetoken_router_part *part)
+static void weigh(const struct call *call, const struct moetoken_router_part *part,
+                  double score_divisor)
 {
     int64_t count = call->config.topk;
     bool after = call->config.score == MOETOKEN_SCORE_SOFTMAX_AFTER;
@@ -123,11 +144,12 @@ static void weigh(const struct call *call, const struct moetoken_router_part *pa
     double *gathered = after ? part->rests : part->weights;
     for (int64_t k = 0; k < count; k++)
         gathered[k] = from[part->chosen[k]];
+    if (score_divisor != 1)
+        call->kernels->divide(gathered, count, score_divisor, 1);
     if (after)
-        call->kernels->softmax(part->rests, count, part->weights);
+        call->kernels->softmax(part->rests, count, part->weights, NULL);
     double divisor = call->config.normalize ? sum_of(part->weights, count) + call->config.eps : 1;
-    for (int64_t k = 0; k < count; k++)
-        part->weights[k] = part->weights[k] / divisor * call->config.scale;
+    call->kernels->divide(part->weights, count, divisor, call->config.scale);
 }
 
 /* ---- outputs -------------------------------------------------------------------------------- */
@@ -194,9 +216,9 @@ static void route_token(const void *context, const struct moetoken_router_part *
         return;
     }
     load_row(call->kernels, &call->known.view[LOGITS], t, call->experts_num, part->logits);
-    score(call, part);
-    choose(call, part);
-    weigh(call, part);
+    double divisor = score(call, part);
+    choose(call, part, &divisor);
+    weigh(call, part, divisor);
     store_choice(call, part, t);
     if (call->known.view[SCORES].given)
         store_scores(call, part, t);

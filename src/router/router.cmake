@@ -13,7 +13,7 @@ set_source_files_properties(router/scores/scores_neon.c PROPERTIES COMPILE_OPTIO
   "${MOETOKEN_SCORE_FLAGS}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(router/scores/scores_avx2.c PROPERTIES COMPILE_OPTIONS
-    "${MOETOKEN_SCORE_FLAGS};-mavx2")
+    "${MOETOKEN_SCORE_FLAGS};-mavx2;-mfma")
   set_source_files_properties(router/scores/scores_avx512.c PROPERTIES COMPILE_OPTIONS
-    "${MOETOKEN_SCORE_FLAGS};-mavx2;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
+    "${MOETOKEN_SCORE_FLAGS};-mavx2;-mfma;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
 endif()

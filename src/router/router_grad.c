@@ -97,10 +97,10 @@ static void begin_with_scores_grad(const struct call *call, const struct moetoke
                                    int64_t t)
 {
     int64_t count = call->experts_num;
-    for (int64_t e = 0; e < count && !call->known.view[SCORES_GRAD].given; e++)
-        part->values[e] = 0;
-    if (!call->known.view[SCORES_GRAD].given)
+    if (!call->known.view[SCORES_GRAD].given) {
+        memset(part->values, 0, (size_t)count * sizeof *part->values); /* 0.0 */
         return;
+    }
     load_row(call->kernels, &call->known.view[SCORES_GRAD], t, count, part->values);
     if (call->config.normalize_scores)
         through_division(part->scores, count, call->config.eps, part->values);
@@ -148,7 +148,7 @@ static void score(const struct call *call, const struct moetoken_router_part *pa
         kernels->sigmoid(part->logits, count, part->rests, NULL);
     } else if (call->config.score == MOETOKEN_SCORE_SOFTMAX ||
                call->known.view[SCORES_GRAD].given) {
-        kernels->softmax(part->logits, count, part->scores);
+        kernels->softmax(part->logits, count, part->scores, NULL);
     }
 }
 
@@ -189,7 +189,7 @@ static void grad_token(const void *context, const struct moetoken_router_part *p
     int64_t count = gather_slots(call, part, after ? part->logits : part->scores, t);
     if (after && count > 0) {
         memcpy(part->spare, part->weights, (size_t)count * sizeof *part->spare);
-        call->kernels->softmax(part->spare, count, part->weights);
+        call->kernels->softmax(part->spare, count, part->weights, NULL);
     }
     if (call->config.normalize)
         through_division(part->weights, count, call->config.eps, part->grads);

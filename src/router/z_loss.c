@@ -75,7 +75,8 @@ static void loss_of_token(const void *context, const struct moetoken_router_part
         return;
     }
     load_row(call->kernels, &call->known.view[LOGITS], t, count, part->logits);
-    double log_sum = call->kernels->softmax(part->logits, count, part->scores);
+    double log_sum;
+    call->kernels->softmax(part->logits, count, part->scores, &log_sum);
     call->per_token[t] = log_sum * log_sum;
     if (!call->known.view[LOGITS_GRAD].given)
         return;

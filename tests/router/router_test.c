@@ -270,6 +270,53 @@ static void agrees_with_the_oracle(void **state)
     }
 }
 
+/* Pairs of logits that are a unit in the last place apart, the greater one second: softmax makes
+ * some of them equal, and then the first is chosen. */
+static void fill_with_neighbours(struct routed *r)
+{
+    for (int t = 0; t < r->logits.shape[0]; t++)
+        for (int e = 0; e < r->logits.shape[1]; e++) {
+            double value = 0.5 + (double)(random_bits() >> 11) * 0x1p-54;
+            if (e > 0 && random_chance(40))
+                value = nextafter(tensor_get(&r->logits.dl, t, random_below(e)), 2);
+            tensor_set(&r->logits.dl, t, e, value);
+        }
+}
+
+/* Where nobody asks for the scores they are not all divided by their sum: the choice is the same.
+ */
+static void the_choice_without_scores(void **state)
+{
+    (void)state;
+    static const int experts[] = {16, 61, 64, 130, 256};
+    for (int i = 0; i < 40; i++) {
+        moetoken_router_config config = {.topk = 1 + i % 8, .normalize = i % 2 == 0};
+        struct routed r, other;
+        routed_make(&r, 300, experts[i % 5], &config, MOETOKEN_F64, MOETOKEN_F64, false);
+        routed_make(&other, 300, experts[i % 5], &config, MOETOKEN_F64, MOETOKEN_F64, false);
+        if (i % 4 < 3)
+            fill_with_neighbours(&r);
+        else
+            fill(&r, i % 8 == 3, 3);
+        moetoken_options options = {.isa_mask = MOETOKEN_ISA_SCALAR};
+        check(moetoken_router(&r.args, &options) == MOETOKEN_OK, "%s", moetoken_last_error());
+        other.args.logits = &r.logits.dl;
+        other.args.scores = NULL;
+        for (options.isa_mask = 1; options.isa_mask <= 8; options.isa_mask *= 2) {
+            check(moetoken_router(&other.args, &options) == MOETOKEN_OK, "%s",
+                  moetoken_last_error());
+            check(tensor_difference(&r.weights.dl, &other.weights.dl) == -1, "%s: weights differ",
+                  moetoken_isa_name(options.isa_mask));
+            for (int t = 0; t < 300; t++)
+                for (int k = 0; k < config.topk; k++)
+                    check(get_id(&r, t, k) == get_id(&other, t, k), "%s: another choice",
+                          moetoken_isa_name(options.isa_mask));
+        }
+        routed_free(&r);
+        routed_free(&other);
+    }
+}
+
 /* The same bits for every instruction set and number of threads. */
 static void same_bits_everywhere(void **state)
 {
@@ -472,6 +519,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_the_oracle),
+        cmocka_unit_test(the_choice_without_scores),
         cmocka_unit_test(same_bits_everywhere),
         cmocka_unit_test(odd_rows_by_hand),
         cmocka_unit_test(an_infinite_score_by_hand),

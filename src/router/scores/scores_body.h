@@ -81,42 +81,51 @@ static double maximum(const double *values, int64_t count)
     return all;
 }
 
-static double softmax(const double *logits, int64_t count, double *scores)
+/* scores = exp(logits - most); returns their sum. */
+static double exps_below(const double *logits, int64_t count, double most, double *scores)
 {
-    double most = maximum(logits, count);
     int64_t i = 0;
 #ifndef MOETOKEN_PLAIN_LANES
-    for (; i + VECTOR_LANES <= count; i += VECTOR_LANES) {
-        vector_of_double x;
-        memcpy(&x, logits + i, sizeof x);
-        x = exp_of_difference(x, most);
-        memcpy(scores + i, &x, sizeof x);
-    }
+    for (; i + IN_TURNS * VECTOR_LANES <= count; i += IN_TURNS * VECTOR_LANES)
+        exps_of_differences(logits + i, most, scores + i);
 #endif
     for (; i < count; i++) {
         double low, high = difference(logits[i], most, &low);
         scores[i] = exp_of_sum(high, low);
     }
-    double sum = sum_of(scores, count);
-    for (i = 0; i < count; i++)
-        scores[i] = scores[i] / sum;
-    return sum >= 1 ? most + log_of_sum(sum, 0) : most + sum; /* NaN stays; -inf of no logits */
+    return sum_of(scores, count);
 }
 
+static double exps(const double *logits, int64_t count, double *scores)
+{
+    return exps_below(logits, count, maximum(logits, count), scores);
+}
+
+static void divide(double *values, int64_t count, double divisor, double scale)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = values[i] / divisor * scale;
+}
+
+static void softmax(const double *logits, int64_t count, double *scores, double *log_sum)
+{
+    double most = maximum(logits, count), sum = exps_below(logits, count, most, scores);
+    divide(scores, count, sum, 1);
+    if (log_sum) /* NaN stays; -inf of no logits */
+        *log_sum = sum >= 1 ? most + log_of_sum(sum, 0) : most + sum;
+}
+
+/* Three loops, for compilers to make vectors of; between them scores hold exp(-|logit|). */
 static void sigmoid(const double *logits, int64_t count, double *scores, double *rests)
 {
     for (int64_t i = 0; i < count; i++) {
         double x = logits[i];
-        double small = exp_of_sum(x < 0 ? x : -x, 0);
-        scores[i] = (x < 0 ? small : 1.0) / (1.0 + small);
+        scores[i] = exp_of_sum(x < 0 ? x : -x, 0);
     }
-    if (rests == NULL)
-        return;
-    for (int64_t i = 0; i < count; i++) {
-        double x = logits[i];
-        double small = exp_of_sum(x < 0 ? x : -x, 0);
-        rests[i] = (x < 0 ? 1.0 : small) / (1.0 + small);
-    }
+    for (int64_t i = 0; i < count && rests; i++)
+        rests[i] = (logits[i] < 0 ? 1.0 : scores[i]) / (1.0 + scores[i]);
+    for (int64_t i = 0; i < count; i++)
+        scores[i] = (logits[i] < 0 ? scores[i] : 1.0) / (1.0 + scores[i]);
 }
 
 static void sqrtsoftplus(const double *logits, int64_t count, double *scores)

@@ -82,8 +82,19 @@ static inline double lanes_total(const struct lanes *lanes)
     return rest == rest ? total + rest : total; /* infinities have no rest */
 }
 
+/* What the lanes make of up to SUM_LANES values, each in one of its own. */
+static inline double sum_of_few(const double *values, const double *factors, int64_t count)
+{
+    double total = 0, rest = 0;
+    for (int64_t i = 0; i < count; i++)
+        total = add_keeping_rest(total, factors ? values[i] * factors[i] : values[i], &rest);
+    return rest == rest ? total + rest : total;
+}
+
 static inline double sum_of(const double *values, int64_t count)
 {
+    if (count <= SUM_LANES)
+        return sum_of_few(values, NULL, count);
     struct lanes lanes = {{0}, {0}};
     int64_t i = add_rows(&lanes, values, NULL, count);
     for (int l = 0; i + l < count; l++)
@@ -94,6 +105,8 @@ static inline double sum_of(const double *values, int64_t count)
 /* The sum of a[i] * b[i], each product rounded to binary64. */
 static inline double sum_of_products(const double *a, const double *b, int64_t count)
 {
+    if (count <= SUM_LANES)
+        return sum_of_few(a, b, count);
     struct lanes lanes = {{0}, {0}};
     int64_t i = add_rows(&lanes, a, b, count);
     for (int l = 0; i + l < count; l++)

@@ -7,9 +7,29 @@
 #include "router/scores/elementary.h"
 #include "router/scores/sums.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
+
+/* a * b + c, rounded once. */
+static inline vector_of_double multiply_add_vectors(vector_of_double a, vector_of_double b,
+                                                    vector_of_double c)
+{
+#if defined(__AVX512F__)
+    return _mm512_fmadd_pd(a, b, c);
+#elif defined(__AVX2__)
+    return _mm256_fmadd_pd(a, b, c);
+#else
+    for (int l = 0; l < VECTOR_LANES; l++)
+        a[l] = multiply_add(a[l], b[l], c[l]);
+    return a;
+#endif
+}
+
+static inline vector_of_double in_every_lane(double value)
+{
+    return (vector_of_double){0} + value;
+}
 
 /* below where x < bound, else otherwise; NaN is not below. */
 static inline vector_of_double choose_below(vector_of_double x, double bound,
@@ -40,40 +60,56 @@ static inline vector_of_double scale_by_power(vector_of_double value, vector_of_
 #endif
 }
 
-/* exp(x - most) where x - most is not above 0, or NaN: exp_of_sum of their difference in two parts.
- */
-static inline vector_of_double exp_of_difference(vector_of_double a, double b)
+/* Vectors whose steps are taken in turns: while one waits for its last step another has its next.
+ * As many as the registers hold. */
+#if defined(__AVX512F__)
+#define IN_TURNS 4
+#else
+#define IN_TURNS 2
+#endif
+#define EACH_IN_TURN for (int v = 0; v < IN_TURNS; v++)
+
+/* to = exp(a - b) for IN_TURNS vectors a of differences not above 0, or NaN: exp_of_sum of each
+ * difference in two parts. */
+static inline void exps_of_differences(const double *a, double b, double *to)
 {
+    typedef vector_of_double several[IN_TURNS];
     const vector_of_double zero = {0};
-    vector_of_double x = a - b;
-    vector_of_double part = x - a;
-    vector_of_double low = (a - (x - part)) - (b + part);
-    low = choose_below(x, -746.0, zero, low); /* NaN, too, of infinities */
-    x = choose_below(x, -746.0, zero - 746.0, x);
-    vector_of_double shifted = x * 0x1.71547652b82fep0 + ROUNDING_SHIFT;
-    vector_of_double n = shifted - ROUNDING_SHIFT;
-    vector_of_double r = x - n * LN2_HIGH;
-    vector_of_double tail = low - n * LN2_LOW;
-    vector_of_double whole = r + tail;
-    tail = (r - whole) + tail;
-
-    vector_of_double r2 = whole * whole;
-    vector_of_double q = whole * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
-    q = q * whole + 1.0 / 39916800.0;
-    q = q * whole + 1.0 / 3628800.0;
-    q = q * whole + 1.0 / 362880.0;
-    q = q * whole + 1.0 / 40320.0;
-    q = q * whole + 1.0 / 5040.0;
-    q = q * whole + 1.0 / 720.0;
-    q = q * whole + 1.0 / 120.0;
-    q = q * whole + 1.0 / 24.0;
-    q = q * whole + 1.0 / 6.0;
-    q = q * whole + 0.5;
-
-    vector_of_double high = 1.0 + whole;
-    vector_of_double rest = whole - (high - 1.0);
-    vector_of_double value = high + (rest + (tail + (whole * tail + r2 * q)));
-    return scale_by_power(value, shifted);
+    several x, tail, shifted, whole, q;
+    EACH_IN_TURN
+    {
+        vector_of_double from, part, low;
+        memcpy(&from, a + v * VECTOR_LANES, sizeof from);
+        x[v] = from - b;
+        part = x[v] - from;
+        low = (from - (x[v] - part)) - (b + part);
+        tail[v] = choose_below(x[v], -746.0, zero, low); /* NaN, too, of infinities */
+        x[v] = choose_below(x[v], -746.0, zero - 746.0, x[v]);
+    }
+    EACH_IN_TURN shifted[v] = multiply_add_vectors(x[v], in_every_lane(0x1.71547652b82fep0),
+                                                   in_every_lane(ROUNDING_SHIFT));
+    EACH_IN_TURN
+    {
+        vector_of_double n = shifted[v] - ROUNDING_SHIFT;
+        vector_of_double r = multiply_add_vectors(n, in_every_lane(-LN2_HIGH), x[v]);
+        tail[v] = multiply_add_vectors(n, in_every_lane(-LN2_LOW), tail[v]);
+        whole[v] = r + tail[v];
+        tail[v] = (r - whole[v]) + tail[v];
+    }
+    EACH_IN_TURN q[v] = in_every_lane(EXP_FIRST);
+#define STEP(factor)                                                                               \
+    EACH_IN_TURN q[v] = multiply_add_vectors(q[v], whole[v], in_every_lane(factor));
+    EXP_STEPS(STEP)
+#undef STEP
+    EACH_IN_TURN
+    {
+        vector_of_double r2 = whole[v] * whole[v], high = 1.0 + whole[v];
+        vector_of_double rest = whole[v] - (high - 1.0);
+        vector_of_double value =
+            high + (rest + (tail[v] + multiply_add_vectors(whole[v], tail[v], r2 * q[v])));
+        value = scale_by_power(value, shifted[v]);
+        memcpy(to + v * VECTOR_LANES, &value, sizeof value);
+    }
 }
 
 #endif
