@@ -175,6 +175,28 @@ static void through_score(const struct call *call, const struct moetoken_router_
     }
 }
 
+/* Softmax where only the slots have gradients: those of all other scores are 0, and the scores
+ * themselves, exp(logit) / sum, are needed for the chosen experts alone. */
+static void through_softmax_of_slots(const struct call *call,
+                                     const struct moetoken_router_part *part, int64_t t)
+{
+    double *exps = part->scores, sum = call->kernels->exps(part->logits, call->experts_num, exps);
+    int64_t count = gather_slots(call, part, exps, t);
+    call->kernels->divide(part->weights, count, sum, 1);
+    if (call->config.normalize)
+        through_division(part->weights, count, call->config.eps, part->grads);
+    double mean = sum_of_products(part->weights, part->grads, count);
+    for (int64_t k = 0; k < count; k++)
+        part->values[part->chosen[k]] = 0;
+    add_slots(part, count);
+    call->kernels->scale(exps, call->experts_num, (0 - mean) / sum);
+    for (int64_t k = 0; k < count; k++) {
+        int64_t e = part->chosen[k];
+        exps[e] = part->weights[k] * (part->values[e] - mean);
+    }
+    store_row(call->kernels, &call->known.view[LOGITS_GRAD], t, call->experts_num, exps);
+}
+
 static void grad_token(const void *context, const struct moetoken_router_part *part, int64_t t)
 {
     const struct call *call = context;
@@ -184,6 +206,10 @@ static void grad_token(const void *context, const struct moetoken_router_part *p
     }
     bool after = call->config.score == MOETOKEN_SCORE_SOFTMAX_AFTER;
     load_row(call->kernels, &call->known.view[LOGITS], t, call->experts_num, part->logits);
+    if (call->config.score == MOETOKEN_SCORE_SOFTMAX && !call->known.view[SCORES_GRAD].given) {
+        through_softmax_of_slots(call, part, t);
+        return;
+    }
     score(call, part);
     begin_with_scores_grad(call, part, t);
     int64_t count = gather_slots(call, part, after ? part->logits : part->scores, t);

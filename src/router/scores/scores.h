@@ -20,6 +20,8 @@ struct moetoken_score_kernels {
     double (*exps)(const double *logits, int64_t count, double *scores);
     /* values = values / divisor * scale */
     void (*divide)(double *values, int64_t count, double divisor, double scale);
+    /* values = values * factor */
+    void (*scale)(double *values, int64_t count, double factor);
     /* scores = 1 / (1 + exp(-logits)); rests, unless NULL, = 1 - scores without cancellation. */
     void (*sigmoid)(const double *logits, int64_t count, double *scores, double *rests);
     /* scores = sqrt(log(1 + exp(logits))) */

@@ -5,7 +5,7 @@
 #include "router/scores/scores_body.h"
 
 const struct moetoken_score_kernels moetoken_scores_avx2 = {
-    load, store, softmax, exps, divide, sigmoid, sqrtsoftplus, softmax_grad, best, best_two,
+    load, store, softmax, exps, divide, scale, sigmoid, sqrtsoftplus, softmax_grad, best, best_two,
 };
 #else
 

@@ -107,6 +107,12 @@ static void divide(double *values, int64_t count, double divisor, double scale)
         values[i] = values[i] / divisor * scale;
 }
 
+static void scale(double *values, int64_t count, double factor)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = values[i] * factor;
+}
+
 static void softmax(const double *logits, int64_t count, double *scores, double *log_sum)
 {
     double most = maximum(logits, count), sum = exps_below(logits, count, most, scores);

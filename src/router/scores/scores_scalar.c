@@ -3,5 +3,5 @@
 #include "router/scores/scores_body.h"
 
 const struct moetoken_score_kernels moetoken_scores_scalar = {
-    load, store, softmax, exps, divide, sigmoid, sqrtsoftplus, softmax_grad, NULL, NULL,
+    load, store, softmax, exps, divide, scale, sigmoid, sqrtsoftplus, softmax_grad, NULL, NULL,
 };
