@@ -238,10 +238,12 @@ static void begin_slots(struct call *call, int64_t slots_per_token)
 
 static moetoken_status assign_by_ids(struct call *call)
 {
-    moetoken_status status = moetoken_expert_ids_to_rows(
-        &call->known.view[EXPERT_IDS], &call->rows, &call->run, call->slots.row,
-        call->slots.scratch, &call->known.view[SORTED_INDICES], &call->known.view[ROWS_PER_EXPERT],
-        &call->rows_used);
+    const struct moetoken_view *view = call->known.view;
+    const struct moetoken_expert_outputs outputs = {&view[SORTED_INDICES], &view[SOURCE_SLOTS],
+                                                    &view[ROWS_PER_EXPERT]};
+    moetoken_status status =
+        moetoken_expert_ids_to_rows(&view[EXPERT_IDS], &call->rows, &call->run, call->slots.row,
+                                    call->slots.scratch, &outputs, &call->rows_used);
     if (status != MOETOKEN_OK)
         return status;
     if (call->tokens_num > 0)
@@ -295,8 +297,6 @@ static void write_slots(const struct call *call, int64_t token)
         int64_t column = row < 0 && !call->by_ids ? -1 : moetoken_column_walk_next(&walk, row);
         if (row < 0)
             continue;
-        if (view[SOURCE_SLOTS].given)
-            moetoken_index_store(&view[SOURCE_SLOTS], row, s);
         if (weights && column >= 0)
             moetoken_element_copy(moetoken_view_at(&view[PERMUTED_PROBS], row, 0),
                                   moetoken_view_at(weights, token, column), weights->size);
@@ -335,15 +335,13 @@ static void copy_token(const struct call *call, int64_t token)
     }
 }
 
-/* What is stored slot by slot, beyond the sorted indices that lie in the order of the slots. */
+/* What is stored slot by slot. */
 static bool each_slot(const struct call *call)
 {
-    const struct moetoken_view *view = call->known.view;
-    return call->weights || view[SOURCE_SLOTS].given ||
-           (call->padded && view[SORTED_INDICES].given);
+    return call->weights || (call->padded && call->known.view[SORTED_INDICES].given);
 }
 
-/* Routing by ids has stored the sorted indices already, each block as it was made. */
+/* What is stored of all slots in a row. Routing by ids has done so as it made them. */
 static bool all_slots(const struct call *call)
 {
     return call->known.view[SORTED_INDICES].given && !call->padded && !call->by_ids;

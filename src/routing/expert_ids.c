@@ -16,7 +16,7 @@
 struct sort {
     const struct moetoken_view *expert_ids;
     const struct moetoken_expert_rows *rows;
-    const struct moetoken_view *sorted_indices, *rows_per_expert;
+    const struct moetoken_expert_outputs *outputs;
     int64_t *row, *used;
     int64_t tokens, slots_num, parts;
     int64_t *first_wrong; /* the first slot of the first block that holds a wrong id */
@@ -138,8 +138,8 @@ static void keep_rows(const struct sort *sort, int64_t expert, int64_t begin, in
 {
     int64_t room = last_row(sort->rows, expert) - begin;
     int64_t kept = count < room ? count : room > 0 ? room : 0;
-    if (sort->rows_per_expert->given)
-        moetoken_index_store(sort->rows_per_expert, expert, kept);
+    if (sort->outputs->rows_per_expert->given)
+        moetoken_index_store(sort->outputs->rows_per_expert, expert, kept);
     *sort->used += kept;
 }
 
@@ -181,8 +181,14 @@ static void number_slots(const struct sort *sort, int64_t *next, int64_t *slot, 
 
 static void store_rows(const struct sort *sort, int64_t s, int64_t count)
 {
-    if (sort->sorted_indices->given)
-        moetoken_index_store_many(sort->sorted_indices, s, count, sort->row + s);
+    const struct moetoken_view *sorted_indices = sort->outputs->sorted_indices;
+    const struct moetoken_view *source_slots = sort->outputs->source_slots;
+    const int64_t *row = sort->row;
+    if (sorted_indices->given)
+        moetoken_index_store_many(sorted_indices, s, count, row + s);
+    for (int64_t end = s + count; s < end && source_slots->given; s++)
+        if (row[s] >= 0)
+            moetoken_index_store(source_slots, row[s], s);
 }
 
 static void number_parts(const void *context, int64_t first, int64_t end)
@@ -230,8 +236,8 @@ static void number_by_comparing(const struct sort *sort, int64_t *slot)
         else
             row[s] = -1;
     sort_slots(row, slot, count);
-    for (int64_t e = 0; sort->rows_per_expert->given && e < sort->experts; e++)
-        moetoken_index_store(sort->rows_per_expert, e, 0);
+    for (int64_t e = 0; sort->outputs->rows_per_expert->given && e < sort->experts; e++)
+        moetoken_index_store(sort->outputs->rows_per_expert, e, 0);
     for (int64_t i = 0, end; i < count; i = end) {
         int64_t expert = row[slot[i]], stop = last_row(sort->rows, expert);
         int64_t begin = next = first_row(sort->rows, expert, next);
@@ -249,8 +255,7 @@ moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_i
                                             const struct moetoken_expert_rows *rows,
                                             const struct moetoken_run *run, int64_t *row,
                                             int64_t *scratch,
-                                            const struct moetoken_view *sorted_indices,
-                                            const struct moetoken_view *rows_per_expert,
+                                            const struct moetoken_expert_outputs *outputs,
                                             int64_t *used)
 {
     int64_t tokens = expert_ids->shape[0], slots = tokens * expert_ids->shape[1];
@@ -258,8 +263,7 @@ moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_i
     int64_t parts = most < run->threads ? most : run->threads, first_wrong = slots;
     struct sort sort = {.expert_ids = expert_ids,
                         .rows = rows,
-                        .sorted_indices = sorted_indices,
-                        .rows_per_expert = rows_per_expert,
+                        .outputs = outputs,
                         .row = row,
                         .tokens = tokens,
                         .slots_num = slots,

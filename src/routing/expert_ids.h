@@ -13,17 +13,22 @@ struct moetoken_expert_rows {
     int64_t rows_num;    /* R; rows from there on are dropped */
 };
 
+/* Index tensors of the caller's, each given or not. */
+struct moetoken_expert_outputs {
+    const struct moetoken_view *sorted_indices;  /* [T*K] the row of each slot, or -1 */
+    const struct moetoken_view *source_slots;    /* [R] the slot of each row that has one */
+    const struct moetoken_view *rows_per_expert; /* [E'] the rows of each expert that are kept */
+};
+
 /* MOETOKEN_ERR_INDEX for the first id that is below -1 or not below E. row[s], of T*K slots,
  * becomes the row of slot s in the order of experts and, within one, of slots; -1 where it is
- * unused or dropped. scratch: one number per slot. Written when all ids are right, where given:
- * sorted_indices [T*K], the same as row; rows_per_expert [E'], the rows of each expert that are
- * kept. *used: all rows that are kept. */
+ * unused or dropped. scratch: one number per slot. The outputs are written when all ids are right.
+ * *used: all rows that are kept. */
 moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_ids,
                                             const struct moetoken_expert_rows *rows,
                                             const struct moetoken_run *run, int64_t *row,
                                             int64_t *scratch,
-                                            const struct moetoken_view *sorted_indices,
-                                            const struct moetoken_view *rows_per_expert,
+                                            const struct moetoken_expert_outputs *outputs,
                                             int64_t *used);
 
 /* The id of slot k of a token, or -1 when it is none of E experts. */
