@@ -186,9 +186,8 @@ static void store_rows(const struct sort *sort, int64_t s, int64_t count)
     const int64_t *row = sort->row;
     if (sorted_indices->given)
         moetoken_index_store_many(sorted_indices, s, count, row + s);
-    for (int64_t end = s + count; s < end && source_slots->given; s++)
-        if (row[s] >= 0)
-            moetoken_index_store(source_slots, row[s], s);
+    if (source_slots->given)
+        moetoken_index_store_places(source_slots, s, count, row + s);
 }
 
 static void number_parts(const void *context, int64_t first, int64_t end)

@@ -282,6 +282,24 @@ void moetoken_index_store_many(const struct moetoken_view *view, int64_t first, 
     }
 }
 
+void moetoken_index_store_places(const struct moetoken_view *view, int64_t first, int64_t count,
+                                 const int64_t *place)
+{
+    const bool wide = view->type == MOETOKEN_I64;
+    char *to = view->data;
+    const int64_t step = view->stride[0];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t value = first + i;
+        int32_t narrow = (int32_t)value;
+        if (place[i] < 0)
+            continue;
+        if (wide)
+            memcpy(to + place[i] * step, &value, sizeof value);
+        else
+            memcpy(to + place[i] * step, &narrow, sizeof narrow);
+    }
+}
+
 moetoken_status moetoken_view_check_probs_type(const struct moetoken_view *view,
                                                const struct moetoken_view *tokens)
 {

@@ -111,6 +111,10 @@ static inline void moetoken_index_store(const struct moetoken_view *view, int64_
 void moetoken_index_store_many(const struct moetoken_view *view, int64_t first, int64_t count,
                                const int64_t *from);
 
+/* Element place[i] = first + i, for each of count places that is not negative. */
+void moetoken_index_store_places(const struct moetoken_view *view, int64_t first, int64_t count,
+                                 const int64_t *place);
+
 /* A bit copy of one element of `size` bytes: 2, 4 or 8. */
 static inline void moetoken_element_copy(char *to, const char *from, int64_t size)
 {
