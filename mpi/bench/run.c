@@ -266,6 +266,9 @@ int bench_run(const struct bench_options *options)
             MPI_Barrier(MPI_COMM_WORLD);
             double began = MPI_Wtime(), slowest = 0;
             work(&bench, (enum what)what);
+            /* Until all are done: where ranks share processors one may be done before another has
+             * begun. */
+            MPI_Barrier(MPI_COMM_WORLD);
             double mine = MPI_Wtime() - began;
             MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
             if (round <= 1 || slowest < least[what]) /* round 0 touches the memory */
