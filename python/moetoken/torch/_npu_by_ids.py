@@ -349,6 +349,7 @@ def npu_moe_re_routing(
     per_token_scales: Optional[Tensor] = None,
     expert_token_num_type: int = 1,
     idx_type: int = 0,
+    tokens_dtype: Optional[int] = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """permute_tokens, permute_per_token_scales, permute_token_idx (int32), expert_token_num.
 
@@ -357,7 +358,13 @@ def npu_moe_re_routing(
     rank. `idx_type` 0: the index is the old place of each row, 1: the new one.
     `expert_token_num_type` 0: running sums of the experts' tokens, 1: their numbers.
     Differentiable in `tokens` and `per_token_scales`. Scales are empty without `per_token_scales`.
+    `tokens_dtype` names a type that PyTorch lacks, such as hifloat8 or 4 bits: refused.
     """
+    if tokens_dtype is not None:
+        raise NotImplementedError(
+            f"tokens_dtype = {tokens_dtype}: types that PyTorch lacks are not supported, "
+            "expected None"
+        )
     if expert_token_num_type not in (0, 1):
         _refuse("expert_token_num_type", expert_token_num_type, "0 or 1")
     if idx_type not in (0, 1):

@@ -27,6 +27,7 @@ from ._router.npu import (
     npu_moe_compute_expert_tokens,
     npu_moe_gating_top_k,
     npu_moe_gating_top_k_softmax,
+    npu_moe_gating_top_k_softmax_v2,
 )
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "npu_moe_finalize_routing",
     "npu_moe_gating_top_k",
     "npu_moe_gating_top_k_softmax",
+    "npu_moe_gating_top_k_softmax_v2",
     "npu_moe_init_routing",
     "npu_moe_init_routing_v2",
     "npu_moe_re_routing",

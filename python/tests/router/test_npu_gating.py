@@ -94,6 +94,29 @@ def test_gating_top_k_softmax():
     assert all(torch.equal(a.view(T, K), b) for a, b in zip(deep, (y, ids, rows)))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_gating_top_k_softmax_v2(dtype):
+    x = normal(dtype)
+    finished = torch.tensor([0, 1, 0, 0, 1, 0, 0], dtype=torch.bool)
+    scores = scores_of(x.double(), "softmax")
+    expected = order(scores)[:, :K]
+    marked = torch.where(finished.unsqueeze(1), E, expected)
+    call = npu.npu_moe_gating_top_k_softmax_v2
+    y, ids, softmax = call(x, k=K, finished=finished, output_softmax=True)
+    assert ids.dtype == torch.int32 and torch.equal(ids.long(), marked)
+    assert y.dtype == dtype and softmax.dtype == torch.float32
+    assert_near(y, scores.gather(1, expected))
+    assert_near(softmax, scores)
+    assert call(x, k=K)[2].shape == (0,) and torch.equal(call(x, k=K)[0], y)
+    y, ids, softmax = call(x, k=K, finished=finished, renorm=1, output_softmax=True)
+    assert torch.equal(ids.long(), marked) and softmax.shape == (0,)
+    assert_near(y, x.double().gather(1, expected).softmax(1))
+    deep = call(x.view(1, T, E), k=K, output_softmax=True)
+    assert deep[0].shape == (1, T, K) and deep[2].shape == (1, T, E)
+    with pytest.raises(ValueError, match="^renorm = 2, expected 0 to 1"):
+        call(x, k=K, renorm=2)
+
+
 def test_into_init_routing():
     """The three results are what the plug-in's next function takes."""
     x = normal()

@@ -38,7 +38,7 @@ def test_signatures():
         ),
         "npu_moe_re_routing": (
             "tokens expert_token_num_per_rank",
-            "per_token_scales expert_token_num_type idx_type",
+            "per_token_scales expert_token_num_type idx_type tokens_dtype",
         ),
         "npu_moe_gating_top_k": (
             "x k",
@@ -46,6 +46,7 @@ def test_signatures():
             "routed_scaling_factor eps",
         ),
         "npu_moe_gating_top_k_softmax": ("x finished k", ""),
+        "npu_moe_gating_top_k_softmax_v2": ("x", "k finished renorm output_softmax"),
         "npu_moe_compute_expert_tokens": ("sorted_expert_for_source_row num_expert", ""),
         "npu_moe_token_permute_with_routing_map": (
             "tokens routing_map",

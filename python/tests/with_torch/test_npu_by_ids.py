@@ -401,5 +401,7 @@ def test_what_is_refused(name):
 
 
 def test_quantised_modes_are_refused():
+    with pytest.raises(NotImplementedError, match="^tokens_dtype = 291"):
+        npu.npu_moe_re_routing(torch.zeros(2, 4), torch.ones(1, 2).long(), tokens_dtype=291)
     with pytest.raises(NotImplementedError, match="quant_mode = 1"):
         npu.npu_moe_init_routing_v2(torch.ones(1, 1), torch.zeros(1, 1).int(), quant_mode=1)

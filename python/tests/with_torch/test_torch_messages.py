@@ -152,12 +152,13 @@ CALLS = {
     ),
     npu.npu_moe_gating_top_k: dict(x=G, k=1, bias=G[0]),
     npu.npu_moe_gating_top_k_softmax: dict(x=G, finished=MAP[0], k=1),
+    npu.npu_moe_gating_top_k_softmax_v2: dict(x=G, finished=MAP[0], k=1),
     npu.npu_moe_compute_expert_tokens: dict(sorted_expert_for_source_row=INDEX, num_expert=2),
 }  # fmt: skip
 
 FLAGS = {
     "drop_and_pad", "mask_fill_slots", "tolerate_routing_mismatch", "with_scores", "out_flag",
-    "pad_to_capacity",
+    "pad_to_capacity", "output_softmax",
 }  # fmt: skip
 NUMBERS = {
     "num_out_tokens", "rows_num", "tokens_num", "experts_num", "expert_begin", "expert_end",
@@ -186,7 +187,7 @@ OTHERS = {
     "total_num_tokens": ["2", 2**70, -1],
     "group_select_mode": [2, -1, "0", True],
     "norm_type": [3, -1, "0"],
-    "renorm": [1, "0"],
+    "renorm": [2, "0"],
     "routing_map_format": ["bits", 2, None],
     "scale": [0, "1", float("inf"), G],
     **dict.fromkeys(
@@ -207,6 +208,7 @@ ANY_RANK = {  # rows are [..., H] there, scales of any shape
     (transformer_engine.fused_topk_with_score_function, "logits"),
     (transformer_engine.fused_compute_score_for_moe_aux_loss, "logits"),
     (npu.npu_moe_gating_top_k_softmax, "x"),
+    (npu.npu_moe_gating_top_k_softmax_v2, "x"),
 }
 
 

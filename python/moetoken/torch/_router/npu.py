@@ -21,6 +21,7 @@ __all__ = [
     "npu_moe_compute_expert_tokens",
     "npu_moe_gating_top_k",
     "npu_moe_gating_top_k_softmax",
+    "npu_moe_gating_top_k_softmax_v2",
 ]
 
 _NORMS = (SCORES.index("softmax"), SCORES.index("sigmoid"), SCORES.index("sqrtsoftplus"))
@@ -93,6 +94,27 @@ def npu_moe_gating_top_k(
     return y if scale else torch.zeros_like(y), ids, out
 
 
+def _likeliest(
+    x: Tensor, finished: Optional[Tensor], config: Config, with_scores: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The weights and experts of the rows of `x` [..., T, E], and their scores in float32, if wanted;
+    expert E, which is none, for rows that are finished."""
+    check_tensor("x", x)
+    if x.dim() < 2:
+        raise ValueError(f"x has shape {list(x.shape)}, expected [..., T, E]")
+    rows = x.reshape(-1, x.shape[-1])
+    kinds = (x.dtype, torch.float32, torch.int32, False, with_scores)
+    y, _, scores, ids, _, _ = ops.router(rows, None, None, *config, *kinds)
+    if finished is not None:
+        check_tensor("finished", finished)
+        if finished.numel() != rows.shape[0]:
+            raise ValueError(
+                f"finished has shape {list(finished.shape)}, expected {list(x.shape[:-1])}"
+            )
+        ids = torch.where((finished != 0).reshape(-1, 1), rows.shape[1], ids)
+    return y, ids, scores
+
+
 @naming(logits="x", topk="k", token_mask="finished")
 def npu_moe_gating_top_k_softmax(
     x: Tensor, finished: Optional[Tensor] = None, k: int = 1
@@ -103,25 +125,37 @@ def npu_moe_gating_top_k_softmax(
     E, one past the last, in all its slots. row_idx[t, j] is j * T + t, the column order that
     `npu_moe_init_routing` takes. `x` may have leading dimensions. Differentiable in `x`.
     """
-    check_tensor("x", x)
-    if x.dim() < 2:
-        raise ValueError(f"x has shape {list(x.shape)}, expected [..., T, E]")
-    rows = x.reshape(-1, x.shape[-1])
-    tokens_num, experts_num = rows.shape
     k = count("k", k)
-    config = Config(k, group_score_count=1)
-    kinds = (x.dtype, x.dtype, torch.int32, False, False)
-    y, _, _, ids, _, _ = ops.router(rows, None, None, *config, *kinds)
-    if finished is not None:
-        check_tensor("finished", finished)
-        if finished.numel() != tokens_num:
-            raise ValueError(
-                f"finished has shape {list(finished.shape)}, expected {list(x.shape[:-1])}"
-            )
-        ids = torch.where((finished != 0).reshape(-1, 1), experts_num, ids)
+    y, ids, _ = _likeliest(x, finished, Config(k, group_score_count=1), False)
+    tokens_num = y.shape[0]
     row_idx = torch.arange(k * tokens_num, dtype=torch.int32, device=x.device)
     shape = (*x.shape[:-1], k)
     return y.view(shape), ids.view(shape), row_idx.view(k, tokens_num).T.reshape(shape)
+
+
+@naming(logits="x", topk="k", token_mask="finished")
+def npu_moe_gating_top_k_softmax_v2(
+    x: Tensor,
+    *,
+    k: int = 1,
+    finished: Optional[Tensor] = None,
+    renorm: int = 0,
+    output_softmax: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y [T, k] of the type of `x`, expert_idx [T, k] (int32), softmax (float32).
+
+    y is the softmax over all experts of the k best (`renorm` 0), or the softmax over the k best
+    themselves (1). A token that is `finished` [T] has expert E, one past the last, in all its
+    slots. The third is the softmax of all, shaped as `x`, with `output_softmax` and `renorm` 0,
+    else empty. `x` may have leading dimensions. Differentiable in `x`.
+    """
+    k, renorm = count("k", k), _choice("renorm", renorm, 1)
+    wanted = flag("output_softmax", output_softmax) and renorm == 0
+    score = SCORES.index("softmax_after" if renorm else "softmax")
+    y, ids, scores = _likeliest(x, finished, Config(k, score, group_score_count=1), wanted)
+    shape = (*x.shape[:-1], k)
+    softmax = scores.view(x.shape) if wanted else x.new_empty(0, dtype=torch.float32)
+    return y.view(shape), ids.view(shape), softmax
 
 
 def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expert: int) -> Tensor:
