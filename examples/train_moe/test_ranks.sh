@@ -95,6 +95,10 @@ test_errors() {
     # shellcheck disable=SC2086
     refused "train_moe: rank 0: cannot create $work/none/run.tmp" \
         "$@" -n 2 "$TRAIN_MOE_MPI" $small --steps 1 --checkpoint "$work/none/run" "$text"
+    # A rank that may not have the 64 GB which its options ask for, while rank 0 waits for it.
+    # shellcheck disable=SC2016 # for the inner shell
+    refused "train_moe: rank 1: no memory for" "$@" -n 1 "$TRAIN_MOE_MPI" "$text" : -n 1 sh -c \
+        'ulimit -v 4000000; exec "$@"' sh "$TRAIN_MOE_MPI" --width 4096 --hidden 65536 --experts 64 "$text"
     # Every process of the other program says it.
     ! "$@" -n 2 "$TRAIN_MOE" "$text" >"$work/log" 2>"$work/error" || fail "train_moe ran twice"
     grep -q "is one of 2 processes" "$work/error" || fail "$(cat "$work/error")"
