@@ -1,7 +1,8 @@
 /* checkpoint.h - a run on file: config, step, history, parameters and AdamW's moments.
  *
  * Numbers are stored as this machine has them. A checkpoint is written by temporary file and
- * rename: there is the old one or the new one, never half of one. */
+ * rename: there is the old one or the new one, never half of one. Rank 0 writes it, every rank
+ * reads it; any number of ranks can go on from it. */
 #ifndef TRAIN_MOE_CHECKPOINT_H
 #define TRAIN_MOE_CHECKPOINT_H
 
@@ -9,13 +10,13 @@
 
 #include "train.h"
 
-/* Ends the program with a message when it cannot. */
+/* Collective. Ends the program with a message when it cannot. */
 void checkpoint_write(const char *path, const struct trainer *trainer);
 
 /* Reads what is needed before a trainer can be made, and nothing of the parameters. */
 bool checkpoint_read_config(const char *path, struct config *config);
 
-/* Fills a trainer made from that config and the same text. Prints what is wrong and returns false
+/* Fills a trainer made from that config and the same text. Complains and returns false
  * when the file is damaged or belongs to another text. */
 bool checkpoint_read(const char *path, struct trainer *trainer);
 

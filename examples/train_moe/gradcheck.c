@@ -1,17 +1,20 @@
 /* gradcheck.c - the whole model's gradient against finite differences, in double.
  *
  * The model is that of the training program, compiled with double: its rows go through the
- * library's operators as float64. Every parameter is moved by steps h and 2h to both sides, which
- * gives the derivative with an error of order h^4. The choice of experts is a jump: a step that
- * changes it is made smaller until it does not. */
+ * library's operators as float64, over the ranks where there are several: a parameter of an expert
+ * is moved by the rank that has it. Every parameter (over ranks: some of them) is moved by steps h
+ * and 2h to both sides, which gives the derivative with an error of order h^4. The choice of
+ * experts is a jump: a step that changes it is made smaller until it does not. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "model/model.h"
+#include "ranks/ranks.h"
 
 #define TOLERANCE  1e-6
 #define BYTES_USED 11 /* different bytes in the text */
+#define STRIDE     11 /* ranks wait for messages in every pass: one parameter in so many */
 
 struct check {
     const char *name;
@@ -20,9 +23,11 @@ struct check {
     int64_t router;
 };
 
+/* Several ranks leave out those whose experts they cannot share evenly. */
 static const struct check checks[] = {
     {"dropless, 3 of 5", 5, 3, 0, ROUTER_MIXTRAL},
     {"dropless, 1 of 3", 3, 1, 0, ROUTER_MIXTRAL},
+    {"dropless, 2 of 4", 4, 2, 0, ROUTER_MIXTRAL},
     {"dropless, 2 of 21", 21, 2, 0, ROUTER_MIXTRAL},
     {"capacity 0.6, 2 of 4", 4, 2, 0.6, ROUTER_MIXTRAL},
     {"capacity 1.5, 1 of 3", 3, 1, 1.5, ROUTER_MIXTRAL},
@@ -88,7 +93,7 @@ static void copy_choices(const struct model *model, uint64_t *choices)
             *choices++ = choice(&model->blocks[layer].moe, t);
 }
 
-static bool same_choices(const struct model *model, const struct batch *batch)
+static bool same_own_choices(const struct model *model, const struct batch *batch)
 {
     const uint64_t *choices = batch->choices;
     for (int layer = 0; layer < model->config.layers; layer++)
@@ -98,13 +103,19 @@ static bool same_choices(const struct model *model, const struct batch *batch)
     return true;
 }
 
+static bool same_choices(const struct model *model, const struct batch *batch)
+{
+    return ranks_largest(same_own_choices(model, batch) ? 0 : 1) == 0;
+}
+
 static double objective(struct model *model, const struct batch *batch)
 {
     double loss = model_forward(model, batch->bytes, batch->targets, batch->sequences);
     return loss + model_aux_loss(model);
 }
 
-/* False when the choice of experts was not the same all the way. */
+/* False when the choice of experts was not the same all the way. Collective, and the result is the
+ * same on every rank; those that do not have the parameter move `parameter` to no effect. */
 static bool difference(struct model *model, const struct batch *batch, real *parameter, double h,
                        double *result)
 {
@@ -127,17 +138,26 @@ static double tensor_error(struct model *model, const struct batch *batch,
                            const struct tensor *tensor, const real *gradients)
 {
     double largest = 0, worst = 0;
-    for (int64_t i = tensor->offset; i < tensor->offset + tensor->count; i++) {
+    int64_t parts = tensor->of_experts ? ranks_count() : 1;
+    int64_t before = tensor->of_experts ? ranks_rank() * tensor->count : 0;
+    for (int64_t i = 0; i<parts * tensor->count; i += ranks_count()> 1 ? STRIDE : 1) {
         double h = 1e-3, numeric = 0;
+        real nobodys = 0;
+        bool own = i >= before && i < before + tensor->count;
+        int64_t place = tensor->offset + i - before;
+        real *parameter = own ? &model->parameters[place] : &nobodys;
         /* The embedding of a byte that the text lacks has no part in the loss. */
-        bool moves = strcmp(tensor->name, "embedding") != 0 ||
-                     i < tensor->offset + BYTES_USED * model->config.width;
-        while (moves && !difference(model, batch, &model->parameters[i], h, &numeric) && h > 1e-6)
+        bool moves = strcmp(tensor->name, "embedding") != 0 || i < BYTES_USED * model->config.width;
+        while (moves && !difference(model, batch, parameter, h, &numeric) && h > 1e-6)
             h /= 4;
-        double error = fabs(numeric - gradients[i]);
+        if (!own)
+            continue;
+        double error = fabs(numeric - gradients[place]);
         worst = error <= worst || isnan(worst) ? worst : error;
-        largest = fabs(gradients[i]) > largest ? fabs(gradients[i]) : largest;
+        largest = fabs(gradients[place]) > largest ? fabs(gradients[place]) : largest;
     }
+    worst = ranks_largest(worst);
+    largest = ranks_largest(largest);
     return largest > 0 ? worst / largest : worst;
 }
 
@@ -164,9 +184,10 @@ static void print_routing(const struct model *model)
     for (int layer = 0; layer < model->config.layers; layer++) {
         const struct moe *moe = &model->blocks[layer].moe;
         dropped += moe->dropped;
-        empty += moe->rows - (moe->slots - moe->dropped);
-        for (int64_t e = 0; e < model->config.experts; e++)
+        for (int64_t e = 0; e < model->config.experts; e++) {
+            empty += moe->load[e] < moe->capacity ? moe->capacity - moe->load[e] : 0;
             idle += moe->load[e] == 0;
+        }
     }
     printf(" %2lld choices dropped, %2lld rows empty, %2lld experts idle;", (long long)dropped,
            (long long)empty, (long long)idle);
@@ -191,8 +212,8 @@ static bool run_check(const struct check *check, int64_t seed)
     print_routing(model);
     model_backward(model, batch.bytes);
     double worst = worst_error(model, &batch, &where);
-    printf(" %lld parameters, worst relative error %.2e (%s)\n", (long long)model->parameters_count,
-           worst, where);
+    printf(" %lld parameters, worst relative error %.2e (%s)\n",
+           (long long)model_all_parameters(model), worst, where);
     free(batch.choices);
     model_destroy(model);
     return worst < TOLERANCE;
@@ -200,11 +221,14 @@ static bool run_check(const struct check *check, int64_t seed)
 
 int main(int argc, char **argv)
 {
-    int64_t seed = argc > 1 ? strtoll(argv[1], NULL, 10) : 1;
     bool good = true;
+    ranks_open(&argc, &argv);
+    int64_t seed = argc > 1 ? strtoll(argv[1], NULL, 10) : 1;
     printf("seed %lld (the first argument sets it)\n", (long long)seed);
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
-        good = run_check(&checks[i], seed) && good;
+        if (checks[i].experts % ranks_count() == 0)
+            good = run_check(&checks[i], seed) && good;
     printf("%s: every error is to be below %g\n", good ? "passed" : "FAILED", TOLERANCE);
+    ranks_close();
     return good ? 0 : 1;
 }

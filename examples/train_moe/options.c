@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "checkpoint.h"
+#include "ranks/ranks.h"
 #include "text.h"
 
 void options_print_help(void)
@@ -30,6 +31,7 @@ void options_print_help(void)
            "  --dump-step        two values, step and file: writes the inputs of\n"
            "                     moetoken_unpermute_grad in the last layer at that step\n"
            "  --plot             SVG file with the curves of the run\n"
+           "  --exact            no value: losses with all their digits\n"
            "  --baseline         checkpoint of another run, to be plotted too; up to %d times\n"
            "  --help             this text\n",
            MAX_BASELINES);
@@ -44,8 +46,7 @@ static bool parse_count(const char *option, const char *value, int64_t *out)
         *out = number;
         return true;
     }
-    fprintf(stderr, "train_moe: %s is %s; expected a whole number from 0 to 1000000000\n", option,
-            value);
+    complain("%s is %s; expected a whole number from 0 to 1000000000", option, value);
     return false;
 }
 
@@ -57,18 +58,17 @@ static bool parse_isa(const char *value, uint32_t *mask)
             *mask = 2 * bit - 1;
             if (moetoken_isa_chosen(*mask) == bit)
                 return true;
-            fprintf(stderr, "train_moe: --isa is %s, which this CPU or MOETOKEN_ISA lacks\n",
-                    value);
+            complain("--isa is %s, which this CPU or MOETOKEN_ISA lacks", value);
             return false;
         }
-    fprintf(stderr, "train_moe: --isa is %s; expected scalar, avx2, avx512 or neon\n", value);
+    complain("--isa is %s; expected scalar, avx2, avx512 or neon", value);
     return false;
 }
 
 static bool add_baseline(struct options *options, const char *value)
 {
     if (options->baselines_count == MAX_BASELINES) {
-        fprintf(stderr, "train_moe: --baseline is given more than %d times\n", MAX_BASELINES);
+        complain("--baseline is given more than %d times", MAX_BASELINES);
         return false;
     }
     options->baselines[options->baselines_count++] = value;
@@ -106,22 +106,30 @@ static int set_run_option(struct options *options, const char *option, const cha
     return 0;
 }
 
+/* An option without a value: its place, or NULL. */
+static bool *flag_for(struct options *options, const char *option, bool *dense)
+{
+    return strcmp(option, "--dense") == 0   ? dense
+           : strcmp(option, "--exact") == 0 ? &options->exact
+           : strcmp(option, "--help") == 0  ? &options->help
+                                            : NULL;
+}
+
 /* Reads argv[*at] and its values and moves *at behind them. */
 static bool parse_option(struct options *options, int argc, char *const *argv, int *at,
                          const char **decides_numbers, bool *dense)
 {
     const char *option = argv[*at];
-    int values = strcmp(option, "--dense") == 0 || strcmp(option, "--help") == 0 ? 0
-                 : strcmp(option, "--dump-step") == 0                            ? 2
-                                                                                 : 1;
+    bool *flag = flag_for(options, option, dense);
+    int values = flag ? 0 : strcmp(option, "--dump-step") == 0 ? 2 : 1;
     if (argc - *at <= values) {
-        fprintf(stderr, "train_moe: %s lacks its value\n", option);
+        complain("%s lacks its value", option);
         return false;
     }
     const char *value = argv[*at + (values > 0)];
     *at += 1 + values;
-    if (values == 0) {
-        *(strcmp(option, "--dense") == 0 ? dense : &options->help) = true;
+    if (flag) {
+        *flag = true;
         *decides_numbers = *dense ? "--dense" : *decides_numbers;
         return true;
     }
@@ -133,15 +141,14 @@ static bool parse_option(struct options *options, int argc, char *const *argv, i
     if (values == 2)
         options->dump = argv[*at - 1];
     if (set == 0)
-        fprintf(stderr, "train_moe: unknown option %s; see --help\n", option);
+        complain("unknown option %s; see --help", option);
     return set > 0;
 }
 
 static bool settle_config(struct options *options, const char *decides_numbers, bool dense)
 {
     if (options->resume && decides_numbers) {
-        fprintf(stderr, "train_moe: %s cannot go with --resume: the checkpoint decides it\n",
-                decides_numbers);
+        complain("%s cannot go with --resume: the checkpoint decides it", decides_numbers);
         return false;
     }
     if (options->resume && !checkpoint_read_config(options->resume, &options->config))

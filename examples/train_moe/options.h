@@ -24,7 +24,7 @@ struct options {
     int baselines_count;
     char *const *texts;
     int texts_count;
-    bool help;
+    bool exact, help;
 };
 
 /* False after a message. Reads the config of the checkpoint when resuming. */

@@ -5,6 +5,7 @@
 
 #include "checkpoint.h"
 #include "model/output_file.h"
+#include "ranks/ranks.h"
 
 #define WIDTH 760.0
 #define LEFT  64.0
@@ -192,7 +193,7 @@ bool plot_write(const char *path, const struct trainer *trainer, const char *con
     int count = 1;
     bool good = trainer->history_count > 0;
     if (!good)
-        fprintf(stderr, "train_moe: --plot %s: the run has no row of the table yet\n", path);
+        complain("--plot %s: the run has no row of the table yet", path);
     for (; good && count <= baselines_count; count++) {
         struct run *run = &runs[count];
         run->color = colors[count];

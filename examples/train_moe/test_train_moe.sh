@@ -4,20 +4,8 @@
 # (a command in front of both, or nothing). The text is the program's own source.
 set -eu
 
-# Threads that wait asleep: the tests share the machine, and take more threads than it has.
-export OMP_WAIT_POLICY=passive
-
-here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-# A small model of the same make as the default one.
-small="--layers 2 --width 32 --heads 2 --context 64 --batch 8 --experts 8 --topk 2 --hidden 32"
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
+# shellcheck source=examples/train_moe/test_support.sh
+. "$(dirname "$0")/test_support.sh"
 
 # train LOG OPTION...
 train() {
@@ -33,23 +21,6 @@ resume() {
     shift
     # shellcheck disable=SC2086
     ${EMULATOR:-} "$TRAIN_MOE" "$@" "$here/model/moe.c" "$here/model/model.c" "$here/model/layers.c" >"$log"
-}
-
-# The lines that hold losses, without the speed; and the checksum of the parameters.
-numbers() {
-    awk '/^ *[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ / { $4 = ""; print } /checksum|validation loss/' "$1"
-}
-
-# same LOG LOG WHAT
-same() {
-    numbers "$1" >"$work/one"
-    numbers "$2" >"$work/two"
-    [ -s "$work/one" ] || fail "$3: no numbers"
-    cmp -s "$work/one" "$work/two" || {
-        diff "$work/one" "$work/two" >&2 || true
-        fail "$3: the losses differ"
-    }
-    echo "same: $3"
 }
 
 # below LOG BOUND: the last validation loss; also that it began as a guess among 256 bytes

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "ranks/ranks.h"
+
 #define PERIOD        10240
 #define TRAINING_PART 9216 /* of a period, at its start; the rest is for validation */
 
@@ -23,7 +25,7 @@ static bool append_file(struct text *text, const char *path)
 {
     FILE *file = fopen(path, "rb");
     if (!file) {
-        fprintf(stderr, "train_moe: cannot open the text %s: %s\n", path, strerror(errno));
+        complain("cannot open the text %s: %s", path, strerror(errno));
         return false;
     }
     uint8_t buffer[65536];
@@ -39,7 +41,7 @@ static bool append_file(struct text *text, const char *path)
     bool complete = feof(file) && !ferror(file);
     fclose(file);
     if (!complete)
-        fprintf(stderr, "train_moe: cannot read the text %s: %s\n", path, strerror(errno));
+        complain("cannot read the text %s: %s", path, strerror(errno));
     return complete;
 }
 
@@ -69,7 +71,7 @@ static bool append_directory(struct text *text, const char *path)
     /* By the bytes of the names: the program never leaves the C locale. */
     int count = scandir(path, &entries, is_visible, alphasort);
     if (count < 0) {
-        fprintf(stderr, "train_moe: cannot read the directory %s: %s\n", path, strerror(errno));
+        complain("cannot read the directory %s: %s", path, strerror(errno));
         return false;
     }
     bool good = true;
@@ -99,8 +101,8 @@ bool text_read(struct text *text, char *const *paths, int count, int64_t context
     text->checksum = checksum_add(CHECKSUM_START, text->bytes, text->count);
     if (text_validation_windows(text, context) > 0)
         return true;
-    fprintf(stderr, "train_moe: the text has %lld bytes; expected at least %lld\n",
-            (long long)text->count, (long long)(TRAINING_PART + context + 1));
+    complain("the text has %lld bytes; expected at least %lld", (long long)text->count,
+             (long long)(TRAINING_PART + context + 1));
     text_free(text);
     return false;
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "ranks/ranks.h"
+
 #define BETA_FIRST   0.9
 #define BETA_SECOND  0.98
 #define ADAM_EPSILON 1e-8
@@ -67,11 +69,22 @@ static double learning_rate(const struct config *config, int64_t step)
     return config->learning_rate * share;
 }
 
+/* In the order of one process: a tensor of experts goes from rank to rank. */
 static double gradient_norm(const struct model *model)
 {
     double squares = 0;
-    for (int64_t i = 0; i < model->parameters_count; i++)
-        squares += (double)model->gradients[i] * (double)model->gradients[i];
+    for (int i = 0; i < model->tensors_count; i++) {
+        const struct tensor *tensor = &model->tensors[i];
+        const real *gradient = model->gradients + tensor->offset;
+        if (tensor->of_experts)
+            ranks_relay_receive(&squares, sizeof squares);
+        for (int64_t j = 0; j < tensor->count; j++)
+            squares += (double)gradient[j] * (double)gradient[j];
+        if (tensor->of_experts) {
+            ranks_relay_pass(&squares, sizeof squares);
+            ranks_relay_finish(&squares, sizeof squares);
+        }
+    }
     return sqrt(squares);
 }
 

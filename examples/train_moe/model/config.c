@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ranks/ranks.h"
+
 enum kind {
     WHOLE,
     FRACTION,
@@ -114,8 +116,7 @@ static bool parse_word(const struct option *option, const char *value, double *o
             *out = i;
             return true;
         }
-    fprintf(stderr, "train_moe: %s is %s; expected %s\n", option->name, value,
-            list_words(text, allowed));
+    complain("%s is %s; expected %s", option->name, value, list_words(text, allowed));
     return false;
 }
 
@@ -128,8 +129,8 @@ static bool parse_number(const struct option *option, const char *value, double 
     if (end != value && *end == '\0' && !errno && whole && *out >= option->least &&
         *out <= option->most)
         return true;
-    fprintf(stderr, "train_moe: %s is %s; expected a %s from %g to %g\n", option->name, value,
-            option->kind == WHOLE ? "whole number" : "number", option->least, option->most);
+    complain("%s is %s; expected a %s from %g to %g", option->name, value,
+             option->kind == WHOLE ? "whole number" : "number", option->least, option->most);
     return false;
 }
 
@@ -157,19 +158,19 @@ bool config_check(const struct config *config)
     for (size_t i = 0; i < OPTIONS; i++) {
         double value = value_in(config, &table[i]);
         if (!(value >= table[i].least && value <= table[i].most)) {
-            fprintf(stderr, "train_moe: %s is %g, outside %g to %g\n", table[i].name, value,
-                    table[i].least, table[i].most);
+            complain("%s is %g, outside %g to %g", table[i].name, value, table[i].least,
+                     table[i].most);
             return false;
         }
     }
     if (config->topk > config->experts) {
-        fprintf(stderr, "train_moe: --topk %lld is more than --experts %lld\n",
-                (long long)config->topk, (long long)config->experts);
+        complain("--topk %lld is more than --experts %lld", (long long)config->topk,
+                 (long long)config->experts);
         return false;
     }
     if (config->width % config->heads != 0) {
-        fprintf(stderr, "train_moe: --width %lld is not a multiple of --heads %lld\n",
-                (long long)config->width, (long long)config->heads);
+        complain("--width %lld is not a multiple of --heads %lld", (long long)config->width,
+                 (long long)config->heads);
         return false;
     }
     return true;

@@ -26,8 +26,8 @@ void norm_forward(real *y, real *inverse, const real *x, const real *weight, int
     }
 }
 
-void norm_backward(real *dx, real *dweight, const real *dy, const real *x, const real *weight,
-                   const real *inverse, int64_t rows, int64_t width)
+void norm_backward(real *dx, const real *dy, const real *x, const real *weight, const real *inverse,
+                   int64_t rows, int64_t width)
 {
     for (int64_t r = 0; r < rows; r++) {
         const real *in = x + r * width, *g = dy + r * width;
@@ -35,11 +35,17 @@ void norm_backward(real *dx, real *dweight, const real *dy, const real *x, const
         for (int64_t i = 0; i < width; i++)
             dot += g[i] * weight[i] * in[i];
         real pull = dot * scale * scale / (real)width;
-        for (int64_t i = 0; i < width; i++) {
-            dweight[i] += g[i] * in[i] * scale;
+        for (int64_t i = 0; i < width; i++)
             out[i] += scale * (g[i] * weight[i] - in[i] * pull);
-        }
     }
+}
+
+void norm_gradient(real *dweight, const real *dy, const real *x, const real *inverse, int64_t rows,
+                   int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i++)
+            dweight[i] += dy[r * width + i] * x[r * width + i] * inverse[r];
 }
 
 void linear_forward(real *y, const real *x, const real *weight, int64_t rows, int64_t inputs,
@@ -48,15 +54,17 @@ void linear_forward(real *y, const real *x, const real *weight, int64_t rows, in
     matmul(y, x, inputs, 1, weight, rows, outputs, inputs, accumulate);
 }
 
-void linear_backward(real *dx, real *dweight, const real *dy, const real *x, const real *weight,
-                     int64_t rows, int64_t inputs, int64_t outputs, bool accumulate_dx,
-                     real *scratch)
+void linear_backward(real *dx, const real *dy, const real *weight, int64_t rows, int64_t inputs,
+                     int64_t outputs, bool accumulate, real *scratch)
+{
+    transpose(scratch, weight, inputs, outputs);
+    matmul(dx, dy, outputs, 1, scratch, rows, inputs, outputs, accumulate);
+}
+
+void linear_gradient(real *dweight, const real *dy, const real *x, int64_t rows, int64_t inputs,
+                     int64_t outputs)
 {
     matmul(dweight, x, 1, inputs, dy, inputs, outputs, rows, true);
-    if (!dx)
-        return;
-    transpose(scratch, weight, inputs, outputs);
-    matmul(dx, dy, outputs, 1, scratch, rows, inputs, outputs, accumulate_dx);
 }
 
 /* One head of one sequence: where its parts lie. */
@@ -206,8 +214,8 @@ void activation_backward(real *dy, const real *x, int64_t count)
     }
 }
 
-double cross_entropy(real *logits, const uint8_t *targets, int64_t rows, int64_t classes,
-                     real *losses)
+void cross_entropy(real *losses, real *logits, const uint8_t *targets, int64_t rows,
+                   int64_t all_rows, int64_t classes)
 {
 #pragma omp parallel for schedule(static) if (rows * classes > 16384)
     for (int64_t r = 0; r < rows; r++) {
@@ -216,12 +224,8 @@ double cross_entropy(real *logits, const uint8_t *targets, int64_t rows, int64_t
         losses[r] = softmax(row, classes) - target;
         row[targets[r]] -= 1;
         for (int64_t c = 0; c < classes; c++)
-            row[c] /= (real)rows;
+            row[c] /= (real)all_rows;
     }
-    double total = 0;
-    for (int64_t r = 0; r < rows; r++)
-        total += (double)losses[r];
-    return total / (double)rows;
 }
 
 void embedding_forward(real *y, const real *table, const uint8_t *bytes, int64_t rows,
@@ -231,7 +235,7 @@ void embedding_forward(real *y, const real *table, const uint8_t *bytes, int64_t
         memcpy(y + r * width, table + bytes[r] * width, (size_t)width * sizeof(real));
 }
 
-void embedding_backward(real *dtable, const real *dy, const uint8_t *bytes, int64_t rows,
+void embedding_gradient(real *dtable, const real *dy, const uint8_t *bytes, int64_t rows,
                         int64_t width)
 {
     for (int64_t r = 0; r < rows; r++)

@@ -1,8 +1,8 @@
 /* layers.h - the layers around the experts: norm, linear, attention, activation and loss.
  *
  * Matrices are contiguous and row-major: activations [rows, width], weights [inputs, outputs].
- * A backward function adds to the gradients of its weights and writes the gradient of its input,
- * except where it says that it adds. */
+ * A backward function writes the gradient of its input, except where it says that it adds; a
+ * gradient function adds to that of its weights, row by row. */
 #ifndef TRAIN_MOE_LAYERS_H
 #define TRAIN_MOE_LAYERS_H
 
@@ -15,16 +15,19 @@
 void norm_forward(real *y, real *inverse, const real *x, const real *weight, int64_t rows,
                   int64_t width);
 /* Adds to dx: the norm sits beside a residual connection. */
-void norm_backward(real *dx, real *dweight, const real *dy, const real *x, const real *weight,
-                   const real *inverse, int64_t rows, int64_t width);
+void norm_backward(real *dx, const real *dy, const real *x, const real *weight, const real *inverse,
+                   int64_t rows, int64_t width);
+void norm_gradient(real *dweight, const real *dy, const real *x, const real *inverse, int64_t rows,
+                   int64_t width);
 
 /* y [rows,outputs] = x [rows,inputs] * weight [inputs,outputs], or y += that. */
 void linear_forward(real *y, const real *x, const real *weight, int64_t rows, int64_t inputs,
                     int64_t outputs, bool accumulate);
-/* dx may be NULL: not wanted. scratch: [inputs * outputs]. */
-void linear_backward(real *dx, real *dweight, const real *dy, const real *x, const real *weight,
-                     int64_t rows, int64_t inputs, int64_t outputs, bool accumulate_dx,
-                     real *scratch);
+/* Or adds to dx. scratch: [inputs * outputs]. */
+void linear_backward(real *dx, const real *dy, const real *weight, int64_t rows, int64_t inputs,
+                     int64_t outputs, bool accumulate, real *scratch);
+void linear_gradient(real *dweight, const real *dy, const real *x, int64_t rows, int64_t inputs,
+                     int64_t outputs);
 
 /* Causal attention of `heads` heads over sequences of `context` tokens, with a bias that falls
  * linearly with the distance (a slope for each head) in place of position embeddings. */
@@ -47,15 +50,15 @@ void activation_backward(real *dy, const real *x, int64_t count);
 /* The row's softmax in place; returns the logarithm of the sum of exponentials. */
 real softmax(real *row, int64_t count);
 
-/* Mean negative log likelihood, in nats, of the target bytes. The logits [rows, classes] become
- * their own gradient. losses [rows]: scratch. */
-double cross_entropy(real *logits, const uint8_t *targets, int64_t rows, int64_t classes,
-                     real *losses);
+/* losses [rows]: negative log likelihood, in nats, of each target byte. The logits [rows, classes]
+ * become their own gradient in the mean of all_rows such losses. */
+void cross_entropy(real *losses, real *logits, const uint8_t *targets, int64_t rows,
+                   int64_t all_rows, int64_t classes);
 
 /* The rows of a table, one for each byte, and the sum of their gradients. */
 void embedding_forward(real *y, const real *table, const uint8_t *bytes, int64_t rows,
                        int64_t width);
-void embedding_backward(real *dtable, const real *dy, const uint8_t *bytes, int64_t rows,
+void embedding_gradient(real *dtable, const real *dy, const uint8_t *bytes, int64_t rows,
                         int64_t width);
 
 #endif

@@ -1,30 +1,23 @@
 /* moe.c - a token goes to its best K experts and comes back as their weighted answer.
  *
  *   x -> linear -> moetoken_router -> expert ids, weights
- *   x -> moetoken_permute -> experts -> moetoken_unpermute -> y
+ *   x -> exchange_dispatch -> experts -> exchange_combine -> y
  *
- * and backward through moetoken_unpermute_grad, moetoken_permute_grad and moetoken_router_grad. */
+ * and backward through the gradients of all three. The exchange is moetoken_permute and
+ * moetoken_unpermute, or over several ranks moetoken_mpi_dispatch and moetoken_mpi_combine. */
 #include "moe.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "case_file.h"
+#include "exchange.h"
 #include "layers.h"
 #include "matmul.h"
-
-static void must(moetoken_status status, const char *operation)
-{
-    if (status == MOETOKEN_OK)
-        return;
-    fprintf(stderr, "train_moe: %s: %s: %s\n", operation, moetoken_status_name(status),
-            moetoken_last_error());
-    exit(1);
-}
+#include "ranks/ranks.h"
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-static int64_t capacity_for(const struct moe_config *config, int64_t tokens)
+int64_t moe_capacity(const struct moe_config *config, int64_t tokens)
 {
     if (config->capacity_factor <= 0)
         return 0;
@@ -32,12 +25,6 @@ static int64_t capacity_for(const struct moe_config *config, int64_t tokens)
     int64_t capacity = (int64_t)ceil(even * config->capacity_factor);
     capacity = capacity < 1 ? 1 : capacity;
     return capacity < tokens ? capacity : tokens;
-}
-
-static int64_t rows_for(const struct moe_config *config, int64_t tokens)
-{
-    int64_t capacity = capacity_for(config, tokens);
-    return capacity > 0 ? capacity * config->experts : tokens * config->topk;
 }
 
 size_t moe_workspace_bytes(const struct moe_config *config, int32_t threads)
@@ -51,10 +38,10 @@ size_t moe_workspace_bytes(const struct moe_config *config, int32_t threads)
     return operators > router ? operators : router;
 }
 
-struct moe moe_create(const struct moe_config *config)
+struct moe moe_create(const struct moe_config *config, const moetoken_options *options)
 {
     int64_t tokens = config->tokens, pairs = tokens * config->experts;
-    int64_t slots = tokens * config->topk, rows = rows_for(config, tokens);
+    int64_t slots = tokens * config->topk, rows = exchange_most_rows(config, config->all_tokens);
     return (struct moe){
         .config = *config,
         .logits = allocate(pairs, sizeof(real)),
@@ -64,9 +51,8 @@ struct moe moe_create(const struct moe_config *config)
         .expert_ids = allocate(slots, sizeof(int32_t)),
         .gates = allocate(slots, sizeof(real)),
         .dgates = allocate(slots, sizeof(real)),
-        .sorted_indices = allocate(slots, sizeof(int32_t)),
-        .kept = allocate(config->experts, sizeof(int64_t)),
-        .first_row = allocate(config->experts + 1, sizeof(int64_t)),
+        .exchange = exchange_create(config, options),
+        .first_row = allocate(config->own_experts + 1, sizeof(int64_t)),
         .token_side = allocate(tokens * config->width, sizeof(real)),
         .expert_side = allocate(rows * config->width, sizeof(real)),
         .answers = allocate(rows * config->width, sizeof(real)),
@@ -81,11 +67,11 @@ struct moe moe_create(const struct moe_config *config)
 
 void moe_destroy(struct moe *moe)
 {
-    void *all[] = {moe->logits,     moe->scores,    moe->dlogits,      moe->dscores,
-                   moe->expert_ids, moe->gates,     moe->dgates,       moe->sorted_indices,
-                   moe->kept,       moe->first_row, moe->token_side,   moe->expert_side,
-                   moe->answers,    moe->inputs,    moe->rows_scratch, moe->before,
-                   moe->after,      moe->dhidden,   moe->load};
+    void *all[] = {moe->logits,  moe->scores, moe->dlogits,      moe->dscores,    moe->expert_ids,
+                   moe->gates,   moe->dgates, moe->first_row,    moe->token_side, moe->expert_side,
+                   moe->answers, moe->inputs, moe->rows_scratch, moe->before,     moe->after,
+                   moe->dhidden, moe->load};
+    exchange_destroy(moe->exchange);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
     memset(moe, 0, sizeof *moe);
@@ -137,27 +123,19 @@ static void from_operator(const struct moe *moe, real *out, const void *in, int6
 
 /* The tensors of one pass, over the buffers of the layer. */
 struct tensors {
-    int64_t token_shape[2], row_shape[2], pair_shape[2], choice_shape[2], slot_shape[1];
-    int64_t expert_shape[1], one[1];
-    DLTensor token_side, expert_side, answers; /* token-like */
+    int64_t pair_shape[2], choice_shape[2], expert_shape[1], one[1];
     DLTensor logits, scores, dlogits, dscores; /* [T,E] */
     DLTensor expert_ids, gates, dgates;        /* [T,K] */
-    DLTensor sorted_indices, load, kept;       /* [N], [E], [E] */
+    DLTensor load;                             /* [E] */
 };
 
 static void bind_tensors(struct tensors *t, const struct moe *moe)
 {
     const struct moe_config *config = &moe->config;
-    *t = (struct tensors){.token_shape = {moe->tokens, config->width},
-                          .row_shape = {moe->rows, config->width},
-                          .pair_shape = {moe->tokens, config->experts},
+    *t = (struct tensors){.pair_shape = {moe->tokens, config->experts},
                           .choice_shape = {moe->tokens, config->topk},
-                          .slot_shape = {moe->slots},
                           .expert_shape = {config->experts},
                           .one = {1}};
-    t->token_side = moetoken_tensor(moe->token_side, config->type, 2, t->token_shape);
-    t->expert_side = moetoken_tensor(moe->expert_side, config->type, 2, t->row_shape);
-    t->answers = moetoken_tensor(moe->answers, config->type, 2, t->row_shape);
     t->logits = moetoken_tensor(moe->logits, REAL_TYPE, 2, t->pair_shape);
     t->scores = moetoken_tensor(moe->scores, REAL_TYPE, 2, t->pair_shape);
     t->dlogits = moetoken_tensor(moe->dlogits, REAL_TYPE, 2, t->pair_shape);
@@ -165,9 +143,7 @@ static void bind_tensors(struct tensors *t, const struct moe *moe)
     t->expert_ids = moetoken_tensor(moe->expert_ids, MOETOKEN_I32, 2, t->choice_shape);
     t->gates = moetoken_tensor(moe->gates, REAL_TYPE, 2, t->choice_shape);
     t->dgates = moetoken_tensor(moe->dgates, REAL_TYPE, 2, t->choice_shape);
-    t->sorted_indices = moetoken_tensor(moe->sorted_indices, MOETOKEN_I32, 1, t->slot_shape);
     t->load = moetoken_tensor(moe->load, MOETOKEN_I64, 1, t->expert_shape);
-    t->kept = moetoken_tensor(moe->kept, MOETOKEN_I64, 1, t->expert_shape);
 }
 
 /* A recipe without its groups, which spread experts over machines, and for any number of experts.
@@ -185,17 +161,26 @@ static moetoken_router_config router_config(const struct moe_config *config)
 }
 
 /* The balancing loss: experts * sum over experts of (share of the choices) * (mean probability),
- * which is 1 for an even load and grows with every preference. The share has no derivative. */
+ * which is 1 for an even load and grows with every preference. The share has no derivative. This
+ * rank's tokens' part of it. */
 static void balancing_loss(struct moe *moe, struct tensors *t, const moetoken_options *options)
 {
     DLTensor loss = moetoken_tensor(&moe->aux_loss, MOETOKEN_F64, 1, t->one);
     moetoken_router_balance_loss_args args = {.scores = &t->scores,
                                               .rows_per_expert = &t->load,
                                               .topk = moe->config.topk,
+                                              .total_tokens = moe->all_tokens,
                                               .coeff = moe->config.aux_weight,
                                               .loss = &loss,
                                               .scores_grad = &t->dscores};
     must(moetoken_router_balance_loss(&args, options), "router_balance_loss");
+}
+
+static void count_dropped(struct moe *moe)
+{
+    moe->dropped = 0;
+    for (int64_t e = 0; moe->capacity > 0 && e < moe->config.experts; e++)
+        moe->dropped += moe->load[e] > moe->capacity ? moe->load[e] - moe->capacity : 0;
 }
 
 /* logits -> experts and their weights */
@@ -215,6 +200,8 @@ static void route(struct moe *moe, const struct moe_weights *weights, const real
     linear_forward(moe->logits, x, weights->router, moe->tokens, moe->config.width,
                    moe->config.experts, false);
     must(moetoken_router(&args, options), "router");
+    ranks_add_counts(moe->load, moe->config.experts);
+    count_dropped(moe);
     if (!moe->config.balance_by_bias)
         balancing_loss(moe, &t, options);
 }
@@ -247,81 +234,13 @@ void moe_update_bias(const struct moe *moe, const struct moe_weights *weights,
     must(moetoken_router_update_bias(&args, options), "router_update_bias");
 }
 
-/* token_side -> expert_side, and the row of every slot */
-static void dispatch(struct moe *moe, const moetoken_options *options)
-{
-    struct tensors t;
-    bind_tensors(&t, moe);
-    moetoken_permute_args args = {.tokens = &t.token_side,
-                                  .expert_ids = &t.expert_ids,
-                                  .experts_num = moe->config.experts,
-                                  .capacity = moe->capacity,
-                                  .permuted_tokens = &t.expert_side,
-                                  .sorted_indices = &t.sorted_indices,
-                                  .rows_per_expert = &t.kept};
-    must(moetoken_permute(&args, options), "permute");
-}
-
-/* answers -> token_side */
-static void combine(struct moe *moe, const moetoken_options *options)
-{
-    struct tensors t;
-    bind_tensors(&t, moe);
-    moetoken_unpermute_args args = {.permuted_tokens = &t.answers,
-                                    .sorted_indices = &t.sorted_indices,
-                                    .weights = &t.gates,
-                                    .unpermuted_tokens = &t.token_side};
-    must(moetoken_unpermute(&args, options), "unpermute");
-}
-
-/* token_side (gradient) -> answers (the gradient replaces them in place) and dgates */
-static void combine_backward(struct moe *moe, const moetoken_options *options)
-{
-    struct tensors t;
-    bind_tensors(&t, moe);
-    moetoken_unpermute_grad_args args = {.unpermuted_tokens_grad = &t.token_side,
-                                         .out_index = &t.sorted_indices,
-                                         .permuted_tokens = &t.answers,
-                                         .weights = &t.gates,
-                                         .permuted_tokens_grad = &t.answers,
-                                         .weights_grad = &t.dgates};
-    if (moe->dump)
-        case_file_write(moe->dump, &args);
-    moe->dump = NULL;
-    must(moetoken_unpermute_grad(&args, options), "unpermute_grad");
-}
-
-/* expert_side (gradient) -> token_side */
-static void dispatch_backward(struct moe *moe, const moetoken_options *options)
-{
-    struct tensors t;
-    bind_tensors(&t, moe);
-    moetoken_permute_grad_args args = {.permuted_tokens_grad = &t.expert_side,
-                                       .sorted_indices = &t.sorted_indices,
-                                       .tokens_num = moe->tokens,
-                                       .tokens_grad = &t.token_side};
-    must(moetoken_permute_grad(&args, options), "permute_grad");
-}
-
 /* ---- experts -------------------------------------------------------------------------------- */
-
-/* With a capacity the rows that no token fills are zero; their answers are nobody's. */
-static void find_first_rows(struct moe *moe)
-{
-    moe->first_row[0] = 0;
-    moe->dropped = 0;
-    for (int64_t e = 0; e < moe->config.experts; e++) {
-        int64_t rows = moe->capacity > 0 ? moe->capacity : moe->kept[e];
-        moe->first_row[e + 1] = moe->first_row[e] + rows;
-        moe->dropped += moe->load[e] - moe->kept[e];
-    }
-}
 
 /* inputs -> rows_scratch, each through its own expert */
 static void experts_forward(struct moe *moe, const struct moe_weights *weights)
 {
     int64_t width = moe->config.width, hidden = moe->config.hidden;
-    for (int64_t e = 0; e < moe->config.experts; e++) {
+    for (int64_t e = 0; e < moe->config.own_experts; e++) {
         int64_t first = moe->first_row[e], count = moe->first_row[e + 1] - first;
         real *before = moe->before + first * hidden, *after = moe->after + first * hidden;
         linear_forward(before, moe->inputs + first * width, weights->up + e * width * hidden, count,
@@ -337,54 +256,54 @@ static void experts_backward(struct moe *moe, const struct moe_weights *weights,
                              const struct moe_weights *gradients, real *scratch)
 {
     int64_t width = moe->config.width, hidden = moe->config.hidden;
-    for (int64_t e = 0; e < moe->config.experts; e++) {
+    for (int64_t e = 0; e < moe->config.own_experts; e++) {
         int64_t first = moe->first_row[e], count = moe->first_row[e + 1] - first;
         int64_t at = e * width * hidden;
         real *gradient = moe->rows_scratch + first * width;
         real *dhidden = moe->dhidden + first * hidden;
-        linear_backward(dhidden, gradients->down + at, gradient, moe->after + first * hidden,
-                        weights->down + at, count, hidden, width, false, scratch);
+        linear_gradient(gradients->down + at, gradient, moe->after + first * hidden, count, hidden,
+                        width);
+        linear_backward(dhidden, gradient, weights->down + at, count, hidden, width, false,
+                        scratch);
         activation_backward(dhidden, moe->before + first * hidden, count * hidden);
-        linear_backward(gradient, gradients->up + at, dhidden, moe->inputs + first * width,
-                        weights->up + at, count, width, hidden, false, scratch);
+        linear_gradient(gradients->up + at, dhidden, moe->inputs + first * width, count, width,
+                        hidden);
+        linear_backward(gradient, dhidden, weights->up + at, count, width, hidden, false, scratch);
     }
 }
 
 /* ---- the layer ------------------------------------------------------------------------------ */
 
 void moe_forward(struct moe *moe, const struct moe_weights *weights, real *y, const real *x,
-                 int64_t tokens, const moetoken_options *options)
+                 int64_t tokens, int64_t all_tokens, const moetoken_options *options)
 {
     moe->tokens = tokens;
-    moe->slots = tokens * moe->config.topk;
-    moe->capacity = capacity_for(&moe->config, tokens);
-    moe->rows = rows_for(&moe->config, tokens);
+    moe->all_tokens = all_tokens;
+    moe->capacity = moe_capacity(&moe->config, all_tokens);
     route(moe, weights, x, options);
 
     to_operator(moe, moe->token_side, x, tokens);
-    dispatch(moe, options);
-    find_first_rows(moe);
+    exchange_dispatch(moe, options);
     from_operator(moe, moe->inputs, moe->expert_side, moe->rows);
     experts_forward(moe, weights);
     to_operator(moe, moe->answers, moe->rows_scratch, moe->rows);
-    combine(moe, options);
+    exchange_combine(moe, options);
     from_operator(moe, y, moe->token_side, tokens);
 }
 
 void moe_backward(struct moe *moe, const struct moe_weights *weights,
-                  const struct moe_weights *gradients, real *dx, const real *dy, const real *x,
+                  const struct moe_weights *gradients, real *dx, const real *dy,
                   const moetoken_options *options, real *scratch)
 {
     int64_t tokens = moe->tokens, width = moe->config.width, experts = moe->config.experts;
     to_operator(moe, moe->token_side, dy, tokens);
-    combine_backward(moe, options);
+    exchange_combine_backward(moe, options);
     from_operator(moe, moe->rows_scratch, moe->answers, moe->rows);
     experts_backward(moe, weights, gradients, scratch);
     to_operator(moe, moe->expert_side, moe->rows_scratch, moe->rows);
-    dispatch_backward(moe, options);
+    exchange_dispatch_backward(moe, options);
     from_operator(moe, dx, moe->token_side, tokens);
 
     route_backward(moe, options);
-    linear_backward(dx, gradients->router, moe->dlogits, x, weights->router, tokens, width, experts,
-                    true, scratch);
+    linear_backward(dx, moe->dlogits, weights->router, tokens, width, experts, true, scratch);
 }

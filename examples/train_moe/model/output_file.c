@@ -6,14 +6,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ranks/ranks.h"
+
 static void fail(struct output_file *file, const char *what)
 {
-    fprintf(stderr, "train_moe: cannot %s %s: %s\n", what, file->temporary, strerror(errno));
+    complain("cannot %s %s: %s", what, file->temporary, strerror(errno));
     if (file->stream) {
         fclose(file->stream);
         remove(file->temporary);
     }
-    exit(1);
+    give_up();
 }
 
 struct output_file output_file_open(const char *path)
@@ -21,8 +23,8 @@ struct output_file output_file_open(const char *path)
     size_t size = strlen(path) + sizeof ".tmp";
     struct output_file file = {NULL, path, malloc(size)};
     if (!file.temporary) {
-        fprintf(stderr, "train_moe: no memory for the name of %s\n", path);
-        exit(1);
+        complain("no memory for the name of %s", path);
+        give_up();
     }
     snprintf(file.temporary, size, "%s.tmp", path);
     file.stream = fopen(file.temporary, "wb");

@@ -1,4 +1,4 @@
-/* real.h - the model's number type, and its memory.
+/* real.h - the model's number type, its memory, and the end when the library refuses.
  *
  * Every file of the model is compiled twice: with float to train, and with double
  * (TRAIN_MOE_FLOAT64) to compare the whole model's gradient with finite differences. */
@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "ranks/ranks.h"
 
 #ifdef TRAIN_MOE_FLOAT64
 typedef double real;
@@ -23,11 +25,18 @@ static inline void *allocate(int64_t count, size_t size)
 {
     void *memory = calloc(count > 0 ? (size_t)count : 1, size);
     if (!memory) {
-        fprintf(stderr, "train_moe: no memory for %lld elements of %zu bytes\n", (long long)count,
-                size);
-        exit(1);
+        complain("no memory for %lld elements of %zu bytes", (long long)count, size);
+        give_up();
     }
     return memory;
+}
+
+static inline void must(moetoken_status status, const char *operation)
+{
+    if (status == MOETOKEN_OK)
+        return;
+    complain("%s: %s: %s", operation, moetoken_status_name(status), moetoken_last_error());
+    give_up();
 }
 
 #endif
