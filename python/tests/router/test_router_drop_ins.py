@@ -187,6 +187,31 @@ def test_megatron_group_limited(group_topk, num_groups, pre, name):
     assert staying.sum(1).max() <= group_topk
 
 
+@pytest.mark.parametrize("name, pre", [("softmax", True), ("softmax", False), ("sigmoid", False),
+                                       ("sqrtsoftplus", False)])  # fmt: skip
+@pytest.mark.parametrize("topk", [1, 3])
+def test_megatron_chosen_before(name, pre, topk):
+    """Dense results, and experts that the caller chose."""
+    logits = (30 * random_weights((40, 8))).double().requires_grad_()
+    settings = dict(use_pre_softmax=pre, scaling_factor=2.5, score_function=name)
+    function = megatron.topk_routing_with_score_function
+    probs, routing_map = function(logits, topk, **settings)
+    dense, ids = function(logits, topk, dense_output=True, **settings)
+    assert torch.equal(dense, probs.gather(1, ids)) and routing_map.gather(1, ids).all()
+    chosen, chosen_map = function(logits, topk, precomputed_indices=ids, **settings)
+    assert torch.equal(chosen_map, routing_map)
+    assert torch.allclose(chosen, probs, rtol=1e-13, atol=0)
+    grads = [torch.autograd.grad(y, logits, torch.cos(probs))[0] for y in (probs, chosen)]
+    assert torch.allclose(*grads, rtol=1e-9, atol=1e-14)
+    others = logits.detach().topk(topk, largest=False).indices
+    weights, same = function(logits, topk, precomputed_indices=others, dense_output=True, **settings)
+    _, other_map = function(logits, topk, precomputed_indices=others, **settings)
+    assert torch.equal(same, others) and weights.shape == (40, topk)
+    assert torch.equal(other_map, torch.zeros(40, 8).scatter(1, others, 1).bool())
+    with pytest.raises(ValueError, match=r"^precomputed_indices has shape \[3, 2\]"):
+        function(logits, 2, precomputed_indices=torch.zeros(3, 2, dtype=torch.int64))
+
+
 def oracle_drop(probs, routing_map, capacity, policy, pad):
     """Expert by expert, in Python."""
     tokens_num, experts_num = probs.shape
@@ -234,10 +259,13 @@ def test_megatron_signatures():
         "topk_routing_with_score_function",
         "z_loss_func",
     ):
-        ours, other = (inspect.signature(getattr(module, name)) for module in (megatron, theirs))
-        assert [(p.name, p.default) for p in ours.parameters.values()] == [
-            (p.name, p.default) for p in other.parameters.values()
-        ]
+        ours, other = (
+            [(p.name, p.default) for p in inspect.signature(getattr(module, name)).parameters.values()]
+            for module in (megatron, theirs)
+        )
+        assert ours[: len(other)] == other
+        newer = {"dense_output", "precomputed_indices"}  # than what is installed
+        assert {name for name, _ in ours[len(other) :]} <= newer
 
 
 @pytest.mark.parametrize("name", ["sigmoid", "softmax"])

@@ -19,6 +19,7 @@ __all__ = [
     "naming_loss",
     "naming_options",
     "route",
+    "weights_at",
 ]
 
 # The library's names, and those of the two frameworks.
@@ -98,6 +99,36 @@ def route(
     kinds = (logits.dtype, logits.dtype, torch.int64, True, False)
     _, probs, _, ids, routing_map, _ = ops.router(logits, bias, None, *config, *kinds)
     return probs, routing_map, ids
+
+
+def weights_at(
+    logits: Tensor,
+    indices: Tensor,
+    use_pre_softmax: bool,
+    scaling_factor: Optional[float],
+    score_function: str,
+) -> Tensor:
+    """The weights [T, K] of the type of the logits that chosen experts [T, K] have."""
+    check_rank("logits", logits, 2)
+    check_rank("precomputed_indices", indices, 2)
+    _check_score(score_function)
+    if indices.shape[0] != logits.shape[0]:
+        raise ValueError(
+            f"precomputed_indices has shape {list(indices.shape)}, "
+            f"expected [{logits.shape[0]}, topk], a row for each of logits"
+        )
+    wide, at = logits.double(), indices.long()
+    if score_function == "softmax":
+        weights = wide.softmax(1).gather(1, at) if use_pre_softmax else wide.gather(1, at).softmax(1)
+    else:
+        chosen = wide.gather(1, at)
+        weights = torch.sigmoid(chosen)
+        if score_function == "sqrtsoftplus":
+            weights = torch.logaddexp(chosen, torch.zeros_like(chosen)).sqrt()
+        if indices.shape[1] > 1:
+            weights = weights / (weights.sum(1, keepdim=True) + 1e-20)
+    scale = 1.0 if scaling_factor is None else real("scaling_factor", scaling_factor)
+    return (weights * (scale or 1.0)).to(logits.dtype)
 
 
 def aux_scores(

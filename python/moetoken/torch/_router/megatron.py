@@ -25,6 +25,7 @@ from .drop_ins import (
     naming_loss,
     naming_options,
     route,
+    weights_at,
 )
 
 __all__ = [
@@ -50,19 +51,31 @@ def topk_routing_with_score_function(
     expert_bias: Optional[Tensor] = None,
     fused: bool = False,
     router_replay: Any = None,
+    dense_output: bool = False,
+    precomputed_indices: Optional[Tensor] = None,
 ) -> tuple[Tensor, Tensor]:
-    """routing_probs [T, E] of the type of the logits, routing_map [T, E] bool.
+    """routing_probs [T, E] of the type of the logits, routing_map [T, E] bool; with `dense_output`
+    the probs of the chosen experts [T, K] and the experts [T, K], int64.
 
     `score_function` is "softmax" (over the chosen, or over all with `use_pre_softmax`; the bias is
     not used), "sigmoid" or "sqrtsoftplus" (divided by their sum over the chosen if `topk` > 1).
-    `fused` changes nothing here; `router_replay` must be None. Differentiable in `logits`.
+    `precomputed_indices` [T, K] are experts that the caller chose. `fused` changes nothing here;
+    `router_replay` must be None. Differentiable in `logits`.
     """
     if router_replay is not None:
         raise NotImplementedError("router_replay is given, expected None: the choice is made here")
-    return route(
+    if precomputed_indices is not None:
+        ids = precomputed_indices
+        weights = weights_at(logits, ids, use_pre_softmax, scaling_factor, score_function)
+        if dense_output:
+            return weights, ids
+        routing_map = torch.zeros_like(logits, dtype=torch.bool).scatter(1, ids.long(), True)
+        return torch.zeros_like(logits).scatter(1, ids.long(), weights), routing_map
+    probs, routing_map, ids = route(
         logits, topk, use_pre_softmax, num_groups, group_topk, scaling_factor, score_function,
         expert_bias,
-    )[:2]  # fmt: skip
+    )  # fmt: skip
+    return (probs.gather(1, ids), ids) if dense_output else (probs, routing_map)
 
 
 @naming(logits="scores", **OPTIONS)
