@@ -24,6 +24,8 @@ __all__ = ["Rules", "is_forward_mode", "register"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _LIBRARY = torch.library.Library("moetoken", "FRAGMENT")  # as long as the operators live
+_is_compiling = torch.compiler.is_compiling
+_is_autocasting = torch._C._is_any_autocast_enabled
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
@@ -35,6 +37,7 @@ class Rules(NamedTuple):
     backward: Optional[Callable[..., tuple[Any, ...]]] = None  # (ctx, *gradients)
     jvp: Optional[Callable[..., tuple[Any, ...]]] = None  # (ctx, *tangents)
     widen: Optional[tuple[Sequence[int], Sequence[int]]] = None  # places of token-like, probs-like
+    direct: Optional[Callable[..., Any]] = None  # all of it in C, for plain tensors
 
 
 def is_forward_mode() -> bool:
@@ -159,7 +162,8 @@ def _function(name: str, compute: Callable[..., Any], rules: Rules) -> Any:
 def _mark_whole_numbers(ctx: Any, output: Any) -> tuple[Tensor, ...]:
     """The outputs, of which those without a derivative are made known."""
     results = (output,) if isinstance(output, Tensor) else output
-    ctx.mark_non_differentiable(*[r for r in results if not r.is_floating_point()])
+    whole = [r for r in results if r is not None and not r.is_floating_point()]
+    ctx.mark_non_differentiable(*whole)
     return results
 
 
@@ -177,6 +181,16 @@ def _recording_function(name: str, compute: Callable[..., Any], rules: Rules) ->
     backward: Any = rules.backward
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type(name, (torch.autograd.Function,), methods)
+
+
+def _first_directly(direct: Callable[..., Any], compute: Callable[..., Any]) -> Any:
+    """The operator's function on plain tensors: in C, or the long way where that does not know."""
+
+    def run(*values: Any) -> Any:
+        found = direct(*values)
+        return compute(*values) if found is NotImplemented else found
+
+    return run
 
 
 def _refuse_forward_mode(name: str) -> None:
@@ -213,24 +227,30 @@ def register(
     if rules.backward is None:
         return operator, below
     function: Any = _function(name, below, rules)
-    recording: Any = _recording_function(name, compute, rules)
+    run = compute if rules.direct is None else _first_directly(rules.direct, compute)
+    recording: Any = _recording_function(name, run, rules)
     kinds = _kinds(compute)
 
+    def traced(*values: Any) -> Any:
+        if is_forward_mode():
+            _refuse_forward_mode(name)
+        return operator(*values)
+
     def call(*values: Any) -> Any:
+        is_traced = _is_compiling()
+        plain = 0 if is_traced or forward_ad._current_level >= 0 else plainness(*values)
+        if plain == IS_PLAIN and rules.direct is not None and not _is_autocasting():
+            found = rules.direct(*values)
+            if found is not NotImplemented:
+                return found
         values = _checked(values, kinds)
         if rules.widen is not None and torch.is_autocast_enabled("cpu"):
             values = tuple(_widened(values, rules.widen))
-        if torch.compiler.is_compiling():
-            if is_forward_mode():
-                _refuse_forward_mode(name)
-            return operator(*values)
-        if not is_forward_mode():
-            plain = plainness(values)
-            if plain == IS_PLAIN:
-                return compute(*values)
-            if plain == IS_PLAIN_BUT_RECORDED:
-                return recording.apply(*values)
-        return function.apply(*values)
+        if is_traced:
+            return traced(*values)
+        if plain == IS_PLAIN:
+            return compute(*values)
+        return (recording if plain == IS_PLAIN_BUT_RECORDED else function).apply(*values)
 
     if rules.widen is not None:
         _register_autocast(name, operator, rules.widen)
