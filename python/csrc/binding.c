@@ -11,6 +11,7 @@
 #include "binding_ids.h"
 #include "binding_router.h"
 #include "torch/direct_ids.h"
+#include "torch/direct_indices.h"
 #include "torch/direct_map.h"
 #include "torch/plain.h"
 
@@ -223,6 +224,10 @@ static PyMethodDef functions[] = {
     {"direct_permute_grad_by_ids", python_direct_permute_grad_by_ids, METH_FASTCALL, NULL},
     {"direct_unpermute_by_ids", python_direct_unpermute_by_ids, METH_FASTCALL, NULL},
     {"direct_unpermute_grad_by_ids", python_direct_unpermute_grad_by_ids, METH_FASTCALL, NULL},
+    {"direct_within", python_direct_within, METH_FASTCALL, NULL},
+    {"direct_rows_of_slots", python_direct_rows_of_slots, METH_FASTCALL, NULL},
+    {"direct_map_rows", python_direct_map_rows, METH_FASTCALL, NULL},
+    {"direct_map_slots", python_direct_map_slots, METH_FASTCALL, NULL},
 };
 enum {
     FUNCTIONS_COUNT = sizeof functions / sizeof functions[0]

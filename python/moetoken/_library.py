@@ -24,14 +24,18 @@ __all__ = [
     "buffer_limit",
     "buffer_stats",
     "buffer_take",
+    "direct_map_rows",
+    "direct_map_slots",
     "direct_permute",
     "direct_permute_by_ids",
     "direct_permute_grad",
     "direct_permute_grad_by_ids",
+    "direct_rows_of_slots",
     "direct_unpermute",
     "direct_unpermute_by_ids",
     "direct_unpermute_grad",
     "direct_unpermute_grad_by_ids",
+    "direct_within",
     "isa",
     "library",
     "new_tensor",
@@ -135,6 +139,10 @@ direct_permute_by_ids: Callable[..., Any]
 direct_permute_grad_by_ids: Callable[..., Any]
 direct_unpermute_by_ids: Callable[..., Any]
 direct_unpermute_grad_by_ids: Callable[..., Any]
+direct_within: Callable[..., Any]
+direct_rows_of_slots: Callable[..., Any]
+direct_map_rows: Callable[..., Any]
+direct_map_slots: Callable[..., Any]
 (
     permute,
     permute_grad,
@@ -167,6 +175,10 @@ direct_unpermute_grad_by_ids: Callable[..., Any]
     direct_permute_grad_by_ids,
     direct_unpermute_by_ids,
     direct_unpermute_grad_by_ids,
+    direct_within,
+    direct_rows_of_slots,
+    direct_map_rows,
+    direct_map_slots,
 ) = library.moetoken_python_functions(numpy.ndarray)
 
 

@@ -221,13 +221,18 @@ def register(
         def _(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
             return _one_by_one(operator, rules.outputs, info.batch_size, in_dims, values)
 
+    run = compute if rules.direct is None else _first_directly(rules.direct, compute)
+    if rules.backward is None:
+
+        def unrecorded(*values: Any) -> Any:
+            return run(*values) if is_plain(values) else operator(*values)
+
+        return operator, unrecorded
+
     def below(*values: Any) -> tuple[Tensor, ...]:
         return compute(*values) if is_plain(values) else operator(*values)
 
-    if rules.backward is None:
-        return operator, below
     function: Any = _function(name, below, rules)
-    run = compute if rules.direct is None else _first_directly(rules.direct, compute)
     recording: Any = _recording_function(name, run, rules)
     kinds = _kinds(compute)
 

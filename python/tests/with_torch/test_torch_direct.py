@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import floats, integers, lists
 
 torch = pytest.importorskip("torch")
 
 import moetoken  # noqa: E402
 import moetoken.torch as mt  # noqa: E402
-from moetoken.torch import _by_ids, _direct, _operators, ids  # noqa: E402
+from moetoken import _library  # noqa: E402
+from moetoken.torch import _by_ids, _direct, _indices, _operators, ids, megatron  # noqa: E402
 from moetoken.torch._direct import is_plain  # noqa: E402
 
 IN_C = pytest.mark.skipif(not _direct._IN_C, reason="this PyTorch has not what C needs")
@@ -168,7 +171,7 @@ def test_nothing_of_it_is_python(monkeypatch):
     calls = list(good_calls())
     names = ("permute", "permute_grad", "unpermute", "unpermute_grad")
     for name in (*names, *(f"{name}_by_ids" for name in names)):
-        monkeypatch.delattr(moetoken._library, name)
+        monkeypatch.delattr(_library, name)
     for function, arguments, options in calls:
         assert function(*arguments, **options) is not None
     x = torch.ones(2, 3, requires_grad=True)
@@ -237,6 +240,61 @@ def test_what_c_does_not_know_is_left_to_python():
     assert by_ids(plain, m, None, 2, 0, 2, 0, 6) is NotImplemented  # ids of a wrong type
     assert _operators.permute_op(plain, m, *settings)[0].shape == (6, 4)
     assert _by_ids.permute(plain, m.int(), None, 2, 0, 2, 0, 6)[0].shape == (6, 4)
+
+
+# ---- index tensors of the drop-ins: each against PyTorch's operations for the same ---------------
+
+
+def same(found, wanted):
+    return found.dtype == wanted.dtype and torch.equal(found, wanted)
+
+
+@IN_C
+@given(tokens_num=integers(0, 9), experts_num=integers(0, 37), share=floats(0, 1), seed=integers(0))
+def test_rows_and_slots_of_a_map(tokens_num, experts_num, share, seed):
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    routing_map = torch.rand(tokens_num, experts_num, generator=generator) < share
+    set_pairs, pairs = int(routing_map.sum()), routing_map.numel()
+    for given_map in (routing_map, routing_map.to(torch.uint8) * 6):
+        for rows_num in {None, 0, set_pairs // 2, set_pairs, (set_pairs + pairs) // 2, pairs}:
+            found = _library.direct_map_rows(given_map, rows_num)
+            wanted = megatron._rows(given_map, rows_num)
+            assert all(map(same, found, wanted))
+        for wrong in (-1, pairs + 1):
+            assert _library.direct_map_rows(given_map, wrong) is NotImplemented
+        tokens = megatron._rows(given_map, None)[0]
+        for indices in (tokens, tokens.int()):
+            found = _library.direct_map_slots(given_map, indices)
+            assert same(found, megatron._slots(given_map, indices))
+            if set_pairs:
+                indices[seed % set_pairs] += 1
+                assert _library.direct_map_slots(given_map, indices) is NotImplemented
+                assert _library.direct_map_slots(given_map, indices[1:]) is NotImplemented
+
+
+@IN_C
+@given(ids_=lists(integers(-2, 6), max_size=20), rows_num=integers(-1, 8))
+def test_rows_of_slots_and_within(ids_, rows_num):
+    for dtype in (torch.int32, torch.int64):
+        slots = torch.tensor(ids_, dtype=dtype)
+        assert same(_library.direct_rows_of_slots(slots), _indices._rows(slots))
+        wanted = torch.where((slots >= 0) & (slots < rows_num), slots, -1)
+        assert same(_library.direct_within(slots, rows_num), wanted)
+        assert same(_library.direct_within(slots[:, None], rows_num), wanted[:, None])
+
+
+@IN_C
+def test_index_tensors_that_are_left_to_python():
+    slots = torch.arange(6)
+    for wrong in (slots.float(), slots.short(), slots[::2], slots.view(1, 2, 3), torch.tensor(1)):
+        assert _library.direct_within(wrong, 3) is NotImplemented
+        assert _library.direct_rows_of_slots(wrong) is NotImplemented
+    for far in (10**6, 2**63 - 1):
+        assert _library.direct_rows_of_slots(torch.tensor([0, far])) is NotImplemented
+        assert _indices.rows_of_slots(torch.tensor([far, 0])).tolist() == [1, 0]
+    routing_map = torch.ones(4, 2, dtype=torch.bool)
+    for wrong in (routing_map.T, routing_map.int(), routing_map[0], None):
+        assert _library.direct_map_rows(wrong, None) is NotImplemented
 
 
 if __name__ == "__main__":
