@@ -109,6 +109,7 @@ permute_grad_op, permute_grad = register(
         _permute_grad_jvp,
         widen=((0,), (1,)),
         direct=direct("permute_grad_by_ids"),
+        nothing_like=2,
     ),
 )
 
@@ -210,7 +211,7 @@ permute_op, permute = register(
     _permute,
     Rules(
         _permute_outputs, _permute_context, _permute_backward, _permute_jvp, ((0,), (2,)),
-        direct("permute_by_ids"),
+        direct("permute_by_ids"), nothing_like=1,
     ),
 )  # fmt: skip
 

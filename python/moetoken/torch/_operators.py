@@ -166,7 +166,7 @@ permute_grad_op, permute_grad = register(
     _permute_grad,
     Rules(
         _permute_grad_outputs, _permute_grad_context, _permute_grad_backward, _permute_grad_jvp,
-        widen=((0,), (1,)), direct=direct("permute_grad"),
+        widen=((0,), (1,)), direct=direct("permute_grad"), nothing_like=2,
     ),
 )  # fmt: skip
 
@@ -554,7 +554,7 @@ unpermute_op, unpermute = register(
     _unpermute,
     Rules(
         _unpermute_outputs, _unpermute_context, _unpermute_backward, _unpermute_jvp, ((0,), (3,)),
-        direct("unpermute"),
+        direct("unpermute"), nothing_like=1,
     ),
 )  # fmt: skip
 

@@ -38,6 +38,7 @@ class Rules(NamedTuple):
     jvp: Optional[Callable[..., tuple[Any, ...]]] = None  # (ctx, *tangents)
     widen: Optional[tuple[Sequence[int], Sequence[int]]] = None  # places of token-like, probs-like
     direct: Optional[Callable[..., Any]] = None  # all of it in C, for plain tensors
+    nothing_like: int = 0  # place of the tensor whose type an output has that is not wanted
 
 
 def is_forward_mode() -> bool:
@@ -193,6 +194,22 @@ def _first_directly(direct: Callable[..., Any], compute: Callable[..., Any]) -> 
     return run
 
 
+def _kernel(compute: Callable[..., Any], rules: Rules) -> Callable[..., Any]:
+    """What the dispatcher calls: all outputs are tensors, those that are not wanted empty."""
+    if rules.direct is None:
+        return compute
+    run = _first_directly(rules.direct, compute)
+
+    def kernel(*values: Any) -> Any:
+        results = run(*values)
+        if isinstance(results, Tensor):
+            return results
+        like = values[rules.nothing_like]
+        return tuple(like.new_empty(0) if result is None else result for result in results)
+
+    return kernel
+
+
 def _refuse_forward_mode(name: str) -> None:
     raise NotImplementedError(
         f"torch.compile and torch.export have no forward-mode derivative of {name}: "
@@ -204,9 +221,11 @@ def register(
     name: str, compute: Callable[..., Any], rules: Rules
 ) -> tuple[Any, Callable[..., Any]]:
     """The operator torch.ops.moetoken.<name>, for CPU tensors, and the function for all calls."""
+    # Without a kernel: custom_op's own would be asked each time whether its outputs are inputs.
     operator: Any = torch.library.custom_op(
-        f"moetoken::{name}", compute, mutates_args=(), device_types="cpu"
+        f"moetoken::{name}", compute, mutates_args=(), device_types=()
     )
+    _LIBRARY.impl(name, _kernel(compute, rules), "CPU")
 
     @operator.register_fake
     def _(*values: Any) -> tuple[Tensor, ...]:
