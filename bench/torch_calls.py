@@ -22,6 +22,34 @@ from typing import Any, Callable, Iterator
 ROUNDS = 3  # of both versions in turn
 
 
+def eager_calls(x: Any, g: Any, rows: Any, p: Any, m: Any) -> Iterator[tuple[str, Any]]:
+    """The same in PyTorch's operations, as Megatron-Core writes them."""
+    import torch
+
+    tokens = torch.arange(len(x)).unsqueeze(0).expand(m.shape[1], -1)
+
+    def permute() -> Any:
+        token_of_row = tokens.masked_select(m.T.contiguous())
+        return x.index_select(0, token_of_row), token_of_row
+
+    def unpermute() -> Any:
+        weights = p.T.contiguous().masked_select(m.T.contiguous())
+        places = token_of_row.unsqueeze(1).expand(-1, x.shape[1])
+        return torch.zeros_like(x).scatter_add_(0, places, rows * weights.unsqueeze(1))
+
+    def unpermute_grad() -> Any:
+        by_expert = m.T.contiguous()
+        weights = p.T.contiguous().masked_select(by_expert)
+        spread = g.index_select(0, token_of_row)
+        probs_grad = torch.zeros_like(p.T).masked_scatter_(by_expert, (rows * spread).sum(1))
+        return spread * weights.unsqueeze(1), probs_grad.T
+
+    token_of_row = permute()[1]
+    yield "permute", permute
+    yield "unpermute", unpermute
+    yield "unpermute_grad", unpermute_grad
+
+
 def calls(tokens_num: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     import torch
 
@@ -42,6 +70,8 @@ def calls(tokens_num: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     out = (torch.empty_like(rows), torch.empty_like(p))
     keywords: dict[str, Any] = dict(routing_map=m, permuted_tokens=rows, probs=p)
 
+    token_of_row = megatron.permute(x, m, num_out_tokens=n)[2]
+
     def both() -> Any:
         rows, _, indices = mt.permute(xg, m, num_out_tokens=n)
         return mt.unpermute(rows, indices, routing_map=m, probs=pg)
@@ -50,15 +80,41 @@ def calls(tokens_num: int) -> Iterator[tuple[str, Callable[[], Any]]]:
         rows, _, indices = megatron.permute(xg, m, num_out_tokens=n)[:3]
         return megatron.unpermute(rows, indices, x.shape, pg, m)
 
+    sent = ids.permute(x, top.indices, experts_num=experts)
+    places, out_indices = sent.sorted_indices, torch.empty_like(indices)
+    tokens_out = torch.empty_like(x)
+
     yield "permute", lambda: mt.permute(x, m, num_out_tokens=n)
+    yield (
+        "permute, out=",
+        lambda: moetoken.permute(x, m, num_out_tokens=n, out=(out[0], None, out_indices)),
+    )
     yield "unpermute", lambda: mt.unpermute(rows, indices, routing_map=m, probs=p)
+    yield (
+        "unpermute, out=",
+        lambda: moetoken.unpermute(
+            rows, indices, routing_map=m, probs=p, out=(tokens_out, None, None, None),
+            output_mask=(True, False, False, False),
+        ),
+    )  # fmt: skip
     yield "unpermute_grad", lambda: mt.unpermute_grad(g, indices, token_id, **keywords)
     yield (
         "unpermute_grad, out=",
         lambda: moetoken.unpermute_grad(g, indices, token_id, out=out, **keywords),
     )
     yield "ids.permute", lambda: ids.permute(x, top.indices, experts_num=experts)
+    yield "ids.unpermute", lambda: ids.unpermute(rows, places, top.values)
+    yield (
+        "ids.unpermute_grad",
+        lambda: ids.unpermute_grad(g, places, permuted_tokens=rows, weights=top.values),
+    )
     yield "megatron.permute", lambda: megatron.permute(x, m, num_out_tokens=n)
+    yield (
+        "megatron.unpermute",
+        lambda: megatron.unpermute(rows, token_of_row, x.shape, p, m),
+    )
+    for name, call in eager_calls(x, g, rows, p, m):
+        yield f"eager {name}", call
     yield "forward, recorded", both
     yield "forward + backward", lambda: torch.autograd.grad(both(), (xg, pg), g)
     yield "megatron, both", lambda: torch.autograd.grad(both_megatron(), (xg, pg), g)

@@ -172,12 +172,15 @@ static enum array_view_result open_array_interface(struct array_view *view, PyOb
 
 const struct dlpack_exchange_table *dlpack_exchange_table_of(PyObject *object)
 {
-    PyObject *type = PyObject_Type(object);
-    if (type && type == python.exchanging_type) {
-        Py_DecRef(type);
-        return python.exchange_table;
-    }
-    PyObject *capsule = type ? find_attribute(type, python.exchange_api) : NULL;
+    PyObject *type = PyObject_Type(object); /* held by the object */
+    Py_DecRef(type);
+    return type == python.exchanging_type ? python.exchange_table
+                                          : dlpack_exchange_table_of_type(type);
+}
+
+const struct dlpack_exchange_table *dlpack_exchange_table_of_type(PyObject *type)
+{
+    PyObject *capsule = find_attribute(type, python.exchange_api);
     const struct dlpack_exchange_header *header = NULL;
     if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
         header = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
@@ -185,11 +188,10 @@ const struct dlpack_exchange_table *dlpack_exchange_table_of(PyObject *object)
         header = header->previous;
     if (capsule)
         Py_DecRef(capsule);
-    if (type && header && !python.exchanging_type) { /* the reference to it is kept */
+    if (header && !python.exchanging_type) {
+        Py_IncRef(type);
         python.exchanging_type = type;
         python.exchange_table = (const struct dlpack_exchange_table *)header;
-    } else if (type) {
-        Py_DecRef(type);
     }
     return (const struct dlpack_exchange_table *)header; /* lives as long as the process */
 }

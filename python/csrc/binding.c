@@ -10,6 +10,10 @@
 #include "binding_buffers.h"
 #include "binding_ids.h"
 #include "binding_router.h"
+#include "torch/direct_ids.h"
+#include "torch/direct_indices.h"
+#include "torch/direct_map.h"
+#include "torch/plain.h"
 
 /* A bool and a {T, H} pair, whose numbers are None when it is not given. */
 static bool read_mode_and_shape(PyObject *const *values, bool *drop_and_pad, int64_t shape[2],
@@ -210,6 +214,20 @@ static PyMethodDef functions[] = {
     {"buffer_stats", python_buffer_stats, METH_FASTCALL, NULL},
     {"new_tensor", python_new_tensor, METH_FASTCALL, NULL},
     {"span", python_span, METH_FASTCALL, NULL},
+    {"torch_setup", python_torch_setup, METH_FASTCALL, NULL},
+    {"torch_plainness", python_torch_plainness, METH_FASTCALL, NULL},
+    {"direct_permute", python_direct_permute, METH_FASTCALL, NULL},
+    {"direct_permute_grad", python_direct_permute_grad, METH_FASTCALL, NULL},
+    {"direct_unpermute", python_direct_unpermute, METH_FASTCALL, NULL},
+    {"direct_unpermute_grad", python_direct_unpermute_grad, METH_FASTCALL, NULL},
+    {"direct_permute_by_ids", python_direct_permute_by_ids, METH_FASTCALL, NULL},
+    {"direct_permute_grad_by_ids", python_direct_permute_grad_by_ids, METH_FASTCALL, NULL},
+    {"direct_unpermute_by_ids", python_direct_unpermute_by_ids, METH_FASTCALL, NULL},
+    {"direct_unpermute_grad_by_ids", python_direct_unpermute_grad_by_ids, METH_FASTCALL, NULL},
+    {"direct_within", python_direct_within, METH_FASTCALL, NULL},
+    {"direct_rows_of_slots", python_direct_rows_of_slots, METH_FASTCALL, NULL},
+    {"direct_map_rows", python_direct_map_rows, METH_FASTCALL, NULL},
+    {"direct_map_slots", python_direct_map_slots, METH_FASTCALL, NULL},
 };
 enum {
     FUNCTIONS_COUNT = sizeof functions / sizeof functions[0]

@@ -77,6 +77,19 @@ static struct owned_tensor *take_owned(DLDataType type, int64_t rows, int64_t co
     return owned;
 }
 
+PyObject *buffer_tensor_new(const struct dlpack_exchange_table *table, DLTensor *tensor)
+{
+    if (!table->from_managed)
+        return NULL;
+    struct owned_tensor *owned = take_owned(tensor->dtype, tensor->shape[0], tensor->shape[1]);
+    if (!owned)
+        return NULL;
+    tensor->data = owned->managed.tensor.data;
+    void *object = NULL;
+    /* Whose the memory is after a failure, DLPack does not say: then it is nobody's. */
+    return table->from_managed(&owned->managed, &object) ? NULL : object;
+}
+
 PyObject *python_new_tensor(PyObject *self, PyObject *const *values, Py_ssize_t count)
 {
     (void)self;
@@ -92,13 +105,11 @@ PyObject *python_new_tensor(PyObject *self, PyObject *const *values, Py_ssize_t 
         PyErr_Clear();
         return call_new_reference(Py_None);
     }
-    struct owned_tensor *owned =
-        like.device.device_type == kDLCPU ? take_owned(like.dtype, rows, columns) : NULL;
-    if (!owned)
+    if (like.device.device_type != kDLCPU)
         return call_new_reference(Py_None);
-    void *object = NULL;
-    /* Whose the memory is after a failure, DLPack does not say: then it is nobody's. */
-    return table->from_managed(&owned->managed, &object) ? NULL : object;
+    like.shape = (int64_t[]){rows, columns};
+    PyObject *made = buffer_tensor_new(table, &like);
+    return made || PyErr_Occurred() ? made : call_new_reference(Py_None);
 }
 
 PyObject *python_buffer_limit(PyObject *self, PyObject *const *values, Py_ssize_t count)

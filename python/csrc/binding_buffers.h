@@ -2,7 +2,12 @@
 #ifndef MOETOKEN_PYTHON_BINDING_BUFFERS_H
 #define MOETOKEN_PYTHON_BINDING_BUFFERS_H
 
-#include "cpython_abi.h"
+#include "dlpack_exchange.h"
+
+/* A tensor over memory of the cache, made by the functions of a table: type and [rows, columns] are
+ * read from `tensor`, its memory is written there. NULL: there is no memory or, with an exception,
+ * the function failed. */
+PyObject *buffer_tensor_new(const struct dlpack_exchange_table *table, DLTensor *tensor);
 
 /* bytes -> (address, handle), or None: no memory, or the cache is off. */
 PyObject *python_buffer_take(PyObject *self, PyObject *const *values, Py_ssize_t count);

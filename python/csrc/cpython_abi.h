@@ -36,9 +36,11 @@ typedef struct PyMethodDef {
 } PyMethodDef;
 #define METH_FASTCALL 0x0080
 
-extern PyObject _Py_NoneStruct, _Py_NotImplementedStruct;
+extern PyObject _Py_NoneStruct, _Py_NotImplementedStruct, _Py_TrueStruct, _Py_FalseStruct;
 #define Py_None           (&_Py_NoneStruct)
 #define Py_NotImplemented (&_Py_NotImplementedStruct)
+#define Py_True           (&_Py_TrueStruct)
+#define Py_False          (&_Py_FalseStruct)
 
 extern PyObject *PyExc_BufferError, *PyExc_Exception, *PyExc_IndexError, *PyExc_MemoryError,
     *PyExc_TypeError, *PyExc_ValueError;
@@ -50,9 +52,11 @@ PyObject *PyObject_Type(PyObject *object);
 PyObject *PyObject_GetAttr(PyObject *object, PyObject *name);
 PyObject *PyObject_GetAttrString(PyObject *object, const char *name);
 PyObject *PyObject_Call(PyObject *callable, PyObject *arguments, PyObject *keywords);
+PyObject *PyObject_CallFunctionObjArgs(PyObject *callable, ...);             /* ends with NULL */
 PyObject *PyObject_CallMethodObjArgs(PyObject *object, PyObject *name, ...); /* ends with NULL */
 PyObject *PyObject_Str(PyObject *object);
 int PyObject_IsTrue(PyObject *object);
+int PyObject_IsInstance(PyObject *object, PyObject *type);
 int PyObject_GetBuffer(PyObject *object, Py_buffer *view, int flags);
 void PyBuffer_Release(Py_buffer *view);
 
@@ -62,7 +66,10 @@ int PyCapsule_IsValid(PyObject *capsule, const char *name);
 PyObject *PyCFunction_NewEx(PyMethodDef *method, PyObject *self, PyObject *module);
 PyObject *PyUnicode_InternFromString(const char *text);
 int PyUnicode_CompareWithASCIIString(PyObject *text, const char *ascii);
+PyObject *PyBool_FromLong(long truth);
+PyObject *PyLong_FromLong(long number);
 long long PyLong_AsLongLong(PyObject *object);
+unsigned long long PyLong_AsUnsignedLongLong(PyObject *object);
 double PyFloat_AsDouble(PyObject *object);
 char *PyBytes_AsString(PyObject *bytes);
 PyObject *Py_BuildValue(const char *format, ...);

@@ -35,7 +35,8 @@ struct dlpack_exchange_table {
     int (*to_tensor)(void *object, DLTensor *tensor); /* may be NULL; borrowed from the object */
 };
 
-/* The table of the object's type, or NULL without an exception. */
+/* The table of the object's type, or of a type, or NULL without an exception. */
 const struct dlpack_exchange_table *dlpack_exchange_table_of(PyObject *object);
+const struct dlpack_exchange_table *dlpack_exchange_table_of_type(PyObject *type);
 
 #endif

@@ -24,6 +24,18 @@ __all__ = [
     "buffer_limit",
     "buffer_stats",
     "buffer_take",
+    "direct_map_rows",
+    "direct_map_slots",
+    "direct_permute",
+    "direct_permute_by_ids",
+    "direct_permute_grad",
+    "direct_permute_grad_by_ids",
+    "direct_rows_of_slots",
+    "direct_unpermute",
+    "direct_unpermute_by_ids",
+    "direct_unpermute_grad",
+    "direct_unpermute_grad_by_ids",
+    "direct_within",
     "isa",
     "library",
     "new_tensor",
@@ -39,6 +51,8 @@ __all__ = [
     "router_update_bias",
     "router_z_loss",
     "span",
+    "torch_plainness",
+    "torch_setup",
     "unpermute",
     "unpermute_by_ids",
     "unpermute_grad",
@@ -115,6 +129,20 @@ buffer_limit: Callable[..., Any]
 buffer_stats: Callable[..., Any]
 new_tensor: Callable[..., Any]
 span: Callable[..., Any]
+torch_setup: Callable[..., Any]
+torch_plainness: Callable[..., Any]
+direct_permute: Callable[..., Any]
+direct_permute_grad: Callable[..., Any]
+direct_unpermute: Callable[..., Any]
+direct_unpermute_grad: Callable[..., Any]
+direct_permute_by_ids: Callable[..., Any]
+direct_permute_grad_by_ids: Callable[..., Any]
+direct_unpermute_by_ids: Callable[..., Any]
+direct_unpermute_grad_by_ids: Callable[..., Any]
+direct_within: Callable[..., Any]
+direct_rows_of_slots: Callable[..., Any]
+direct_map_rows: Callable[..., Any]
+direct_map_slots: Callable[..., Any]
 (
     permute,
     permute_grad,
@@ -137,6 +165,20 @@ span: Callable[..., Any]
     buffer_stats,
     new_tensor,
     span,
+    torch_setup,
+    torch_plainness,
+    direct_permute,
+    direct_permute_grad,
+    direct_unpermute,
+    direct_unpermute_grad,
+    direct_permute_by_ids,
+    direct_permute_grad_by_ids,
+    direct_unpermute_by_ids,
+    direct_unpermute_grad_by_ids,
+    direct_within,
+    direct_rows_of_slots,
+    direct_map_rows,
+    direct_map_slots,
 ) = library.moetoken_python_functions(numpy.ndarray)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .. import _library, ids
 from . import _operators
+from ._direct import direct
 from ._memory import empty_rows
 from ._operators import _nothing, _sum
 from ._registration import Rules, is_forward_mode, register
@@ -107,6 +108,8 @@ permute_grad_op, permute_grad = register(
         _permute_grad_backward,
         _permute_grad_jvp,
         widen=((0,), (1,)),
+        direct=direct("permute_grad_by_ids"),
+        nothing_like=2,
     ),
 )
 
@@ -206,8 +209,11 @@ def _permute_jvp(
 permute_op, permute = register(
     "ids_permute",
     _permute,
-    Rules(_permute_outputs, _permute_context, _permute_backward, _permute_jvp, ((0,), (2,))),
-)
+    Rules(
+        _permute_outputs, _permute_context, _permute_backward, _permute_jvp, ((0,), (2,)),
+        direct("permute_by_ids"), nothing_like=1,
+    ),
+)  # fmt: skip
 
 
 # ---- unpermute_grad -----------------------------------------------------------------------------
@@ -311,6 +317,7 @@ unpermute_grad_op, unpermute_grad = register(
         _unpermute_grad_backward,
         _unpermute_grad_jvp,
         widen=((0, 2, 4), (3,)),
+        direct=direct("unpermute_grad_by_ids"),
     ),
 )
 
@@ -427,5 +434,6 @@ unpermute_op, unpermute = register(
         _unpermute_backward,
         _unpermute_jvp,
         widen=((0, 3, 4, 5), (2,)),
+        direct=direct("unpermute_by_ids"),
     ),
 )

@@ -37,6 +37,8 @@ def check_tensor(name: str, value: Any) -> None:
 
 def check_rank(name: str, value: Any, rank: int, optional: bool = False) -> None:
     """A tensor of so many dimensions."""
+    if isinstance(value, Tensor) and value.dim() == rank:
+        return
     if value is None and optional:
         return
     check_tensor(name, value)
@@ -53,7 +55,7 @@ def check_float(name: str, value: Optional[Tensor]) -> None:
 
 def count(name: str, value: Any, least: int = 0) -> int:
     """A whole number, at least `least`; one that a traced program leaves open stays so."""
-    if isinstance(value, torch.SymInt) or (type(value) is int and least <= value <= sys.maxsize):
+    if (type(value) is int and least <= value <= sys.maxsize) or isinstance(value, torch.SymInt):
         return value  # type: ignore[return-value]
     return whole(name, value, least)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import _library
 from . import _operators
 from ._checks import check_float
+from ._direct import direct, is_plain
 from ._registration import Rules, register
 
 __all__ = ["columns_first", "rows_of_slots", "tokens_first", "weights_for", "within"]
@@ -40,11 +41,18 @@ def _rows(expert_ids: Tensor) -> Tensor:
     return rows
 
 
-_rows_op, rows_of_slots = register("ids_rows", _rows, Rules(_rows_outputs))
+_rows_op, rows_of_slots = register(
+    "ids_rows", _rows, Rules(_rows_outputs, direct=direct("rows_of_slots"))
+)
+_within = direct("within")
 
 
 def within(indices: Tensor, rows_num: int) -> Tensor:
     """Slots whose rows are there; the others, -1 among them, are skipped."""
+    if _within is not None and is_plain((indices,)):
+        found: Any = _within(indices, rows_num)
+        if found is not NotImplemented:
+            return found  # type: ignore[no-any-return]
     return torch.where((indices >= 0) & (indices < rows_num), indices, -1)
 
 

@@ -1,8 +1,9 @@
 """The four operators by routing map, as torch.library and autograd see them.
 
-An operator returns a fixed number of tensors: one that is not wanted comes back empty. Sizes are
-arguments, so that shapes never depend on data. Backward passes are operators as well, and all
-derivatives of all orders are made of the four: with
+An operator returns a fixed number of tensors: one that is not wanted comes back empty, or as None
+from the functions that need no dispatcher (_direct.py). Sizes are arguments, so that shapes never
+depend on data. Backward passes are operators as well, and all derivatives of all orders are made of
+the four: with
 
     S(x, g, p) = sum over slots of p[token, expert] * <x[row], g[token]>
 
@@ -19,6 +20,7 @@ from torch.utils.dlpack import to_dlpack
 
 from .. import _library
 from . import _slots
+from ._direct import direct
 from ._memory import empty_rows
 from ._registration import Rules, is_forward_mode, register
 
@@ -164,7 +166,7 @@ permute_grad_op, permute_grad = register(
     _permute_grad,
     Rules(
         _permute_grad_outputs, _permute_grad_context, _permute_grad_backward, _permute_grad_jvp,
-        widen=((0,), (1,)),
+        widen=((0,), (1,)), direct=direct("permute_grad"), nothing_like=2,
     ),
 )  # fmt: skip
 
@@ -268,8 +270,11 @@ def _permute_jvp(
 permute_op, permute = register(
     "permute",
     _permute,
-    Rules(_permute_outputs, _permute_context, _permute_backward, _permute_jvp, ((0,), (2,))),
-)
+    Rules(
+        _permute_outputs, _permute_context, _permute_backward, _permute_jvp, ((0,), (2,)),
+        direct("permute"),
+    ),
+)  # fmt: skip
 
 
 # ---- unpermute_grad -----------------------------------------------------------------------------
@@ -417,6 +422,7 @@ unpermute_grad_op, unpermute_grad = register(
         _unpermute_grad_backward,
         _unpermute_grad_jvp,
         widen=((0, 4), (5,)),
+        direct=direct("unpermute_grad"),
     ),
 )
 
@@ -547,9 +553,10 @@ unpermute_op, unpermute = register(
     "unpermute",
     _unpermute,
     Rules(
-        _unpermute_outputs, _unpermute_context, _unpermute_backward, _unpermute_jvp, ((0,), (3,))
+        _unpermute_outputs, _unpermute_context, _unpermute_backward, _unpermute_jvp, ((0,), (3,)),
+        direct("unpermute"), nothing_like=1,
     ),
-)
+)  # fmt: skip
 
 
 # ---- the weights of the slots: a result of unpermute that most callers have no use for ----------

@@ -24,6 +24,8 @@ __all__ = ["Rules", "is_forward_mode", "register"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _LIBRARY = torch.library.Library("moetoken", "FRAGMENT")  # as long as the operators live
+_is_compiling = torch.compiler.is_compiling
+_is_autocasting = torch._C._is_any_autocast_enabled
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
@@ -35,6 +37,8 @@ class Rules(NamedTuple):
     backward: Optional[Callable[..., tuple[Any, ...]]] = None  # (ctx, *gradients)
     jvp: Optional[Callable[..., tuple[Any, ...]]] = None  # (ctx, *tangents)
     widen: Optional[tuple[Sequence[int], Sequence[int]]] = None  # places of token-like, probs-like
+    direct: Optional[Callable[..., Any]] = None  # all of it in C, for plain tensors
+    nothing_like: int = 0  # place of the tensor whose type an output has that is not wanted
 
 
 def is_forward_mode() -> bool:
@@ -159,7 +163,8 @@ def _function(name: str, compute: Callable[..., Any], rules: Rules) -> Any:
 def _mark_whole_numbers(ctx: Any, output: Any) -> tuple[Tensor, ...]:
     """The outputs, of which those without a derivative are made known."""
     results = (output,) if isinstance(output, Tensor) else output
-    ctx.mark_non_differentiable(*[r for r in results if not r.is_floating_point()])
+    whole = [r for r in results if r is not None and not r.is_floating_point()]
+    ctx.mark_non_differentiable(*whole)
     return results
 
 
@@ -179,6 +184,32 @@ def _recording_function(name: str, compute: Callable[..., Any], rules: Rules) ->
     return type(name, (torch.autograd.Function,), methods)
 
 
+def _first_directly(direct: Callable[..., Any], compute: Callable[..., Any]) -> Any:
+    """The operator's function on plain tensors: in C, or the long way where that does not know."""
+
+    def run(*values: Any) -> Any:
+        found = direct(*values)
+        return compute(*values) if found is NotImplemented else found
+
+    return run
+
+
+def _kernel(compute: Callable[..., Any], rules: Rules) -> Callable[..., Any]:
+    """What the dispatcher calls: all outputs are tensors, those that are not wanted empty."""
+    if rules.direct is None:
+        return compute
+    run = _first_directly(rules.direct, compute)
+
+    def kernel(*values: Any) -> Any:
+        results = run(*values)
+        if isinstance(results, Tensor):
+            return results
+        like = values[rules.nothing_like]
+        return tuple(like.new_empty(0) if result is None else result for result in results)
+
+    return kernel
+
+
 def _refuse_forward_mode(name: str) -> None:
     raise NotImplementedError(
         f"torch.compile and torch.export have no forward-mode derivative of {name}: "
@@ -190,9 +221,11 @@ def register(
     name: str, compute: Callable[..., Any], rules: Rules
 ) -> tuple[Any, Callable[..., Any]]:
     """The operator torch.ops.moetoken.<name>, for CPU tensors, and the function for all calls."""
+    # Without a kernel: custom_op's own would be asked each time whether its outputs are inputs.
     operator: Any = torch.library.custom_op(
-        f"moetoken::{name}", compute, mutates_args=(), device_types="cpu"
+        f"moetoken::{name}", compute, mutates_args=(), device_types=()
     )
+    _LIBRARY.impl(name, _kernel(compute, rules), "CPU")
 
     @operator.register_fake
     def _(*values: Any) -> tuple[Tensor, ...]:
@@ -207,30 +240,41 @@ def register(
         def _(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
             return _one_by_one(operator, rules.outputs, info.batch_size, in_dims, values)
 
+    run = compute if rules.direct is None else _first_directly(rules.direct, compute)
+    if rules.backward is None:
+
+        def unrecorded(*values: Any) -> Any:
+            return run(*values) if is_plain(values) else operator(*values)
+
+        return operator, unrecorded
+
     def below(*values: Any) -> tuple[Tensor, ...]:
         return compute(*values) if is_plain(values) else operator(*values)
 
-    if rules.backward is None:
-        return operator, below
     function: Any = _function(name, below, rules)
-    recording: Any = _recording_function(name, compute, rules)
+    recording: Any = _recording_function(name, run, rules)
     kinds = _kinds(compute)
 
+    def traced(*values: Any) -> Any:
+        if is_forward_mode():
+            _refuse_forward_mode(name)
+        return operator(*values)
+
     def call(*values: Any) -> Any:
+        is_traced = _is_compiling()
+        plain = 0 if is_traced or forward_ad._current_level >= 0 else plainness(*values)
+        if plain == IS_PLAIN and rules.direct is not None and not _is_autocasting():
+            found = rules.direct(*values)
+            if found is not NotImplemented:
+                return found
         values = _checked(values, kinds)
         if rules.widen is not None and torch.is_autocast_enabled("cpu"):
             values = tuple(_widened(values, rules.widen))
-        if torch.compiler.is_compiling():
-            if is_forward_mode():
-                _refuse_forward_mode(name)
-            return operator(*values)
-        if not is_forward_mode():
-            plain = plainness(values)
-            if plain == IS_PLAIN:
-                return compute(*values)
-            if plain == IS_PLAIN_BUT_RECORDED:
-                return recording.apply(*values)
-        return function.apply(*values)
+        if is_traced:
+            return traced(*values)
+        if plain == IS_PLAIN:
+            return compute(*values)
+        return (recording if plain == IS_PLAIN_BUT_RECORDED else function).apply(*values)
 
     if rules.widen is not None:
         _register_autocast(name, operator, rules.widen)

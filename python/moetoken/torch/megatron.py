@@ -26,6 +26,7 @@ from .. import _library
 from .._arrays import flag
 from . import _operators
 from ._checks import ANY, check_float, check_rank, count, naming, to_restore
+from ._direct import direct
 from ._operators import call, unread_rows
 from ._registration import Rules, register
 from ._router.megatron import (
@@ -87,22 +88,27 @@ def _form_of(file: Path) -> _Form:
 
 
 @functools.lru_cache(maxsize=8)
-def _found_on(path: tuple[str, ...]) -> Optional[Path]:
+def _form_in(folder: Optional[str]) -> _Form:
+    """That of the megatron.core in this folder."""
+    if folder is None:
+        return _NEWEST
+    return _form_of(Path(folder) / "transformer" / "moe" / "moe_utils.py")
+
+
+@functools.lru_cache(maxsize=8)
+def _found_on(path: tuple[str, ...]) -> Optional[str]:
     """The folder of megatron.core that an import would find, without importing anything of it."""
     spec = importlib.util.find_spec("megatron")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     found = (Path(folder) / "core" for folder in folders)
-    return next((folder for folder in found if folder.is_dir()), None)
+    return next((str(folder) for folder in found if folder.is_dir()), None)
 
 
 @torch.compiler.assume_constant_result
 def _form() -> _Form:
     core = sys.modules.get("megatron.core")
     folders = list(getattr(core, "__path__", ()))
-    folder = Path(folders[0]) if folders else _found_on(tuple(sys.path))
-    if folder is None:
-        return _NEWEST
-    return _form_of(folder / "transformer" / "moe" / "moe_utils.py")
+    return _form_in(folders[0] if folders else _found_on(tuple(sys.path)))
 
 
 # ---- operators without drop_and_pad: rows in expert order ---------------------------------------
@@ -137,7 +143,9 @@ def _rows(routing_map: Tensor, rows_num: Optional[int]) -> tuple[Tensor, Tensor]
     return tokens[:rows_num].clone(), experts[:rows_num].clone()
 
 
-_rows_op, _rows_call = register("megatron_rows", _rows, Rules(_rows_outputs))
+_rows_op, _rows_call = register(
+    "megatron_rows", _rows, Rules(_rows_outputs, direct=direct("map_rows"))
+)
 
 
 def _slots_outputs(routing_map: Tensor, sorted_indices: Tensor) -> Tensor:
@@ -170,7 +178,9 @@ def _slots(routing_map: Tensor, sorted_indices: Tensor) -> Tensor:
     return row_of_slot
 
 
-_slots_op, _slots_call = register("megatron_slots", _slots, Rules(_slots_outputs))
+_slots_op, _slots_call = register(
+    "megatron_slots", _slots, Rules(_slots_outputs, direct=direct("map_slots"))
+)
 
 
 def _inverse_outputs(

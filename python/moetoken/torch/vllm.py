@@ -12,9 +12,13 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from . import _by_ids
+from .. import _library
+from .._foreign import announce_write
+from . import _by_ids, _operators
 from ._checks import check_rank, check_tensor, count, naming
+from ._direct import is_plain
 from ._indices import rows_of_slots, weights_for, within
+from ._registration import is_forward_mode
 
 __all__ = ["moe_permute", "moe_permute_unpermute_supported", "moe_unpermute"]
 
@@ -131,6 +135,22 @@ def moe_permute(
     return rows, a1q_scale, offsets, inverse, torch.where(sources < 0, slots_num, sources)
 
 
+def _written_at_once(out: Tensor, rows: Tensor, indices: Tensor, weights: Any) -> bool:
+    """Whether the sums are in `out` now, made there: where no gradient is recorded, and no other
+    tensor shares its memory."""
+    if is_forward_mode() or not is_plain((out, rows, indices, weights)):
+        return False
+    if not isinstance(out, Tensor) or out.requires_grad or out.dtype != rows.dtype:
+        return False
+    inputs = (rows, indices, weights, None, None, None, None)
+    try:
+        _operators.call(_library.unpermute_by_ids, *inputs, out, 0, 0)
+    except (ValueError, TypeError, IndexError):
+        return False  # and nothing has been written: what is wrong is said on the other way
+    announce_write("out", out)
+    return True
+
+
 @naming(
     permuted_tokens="permuted_hidden_states",
     weights="topk_weights",
@@ -160,11 +180,8 @@ def moe_unpermute(
     indices = within(inv_permuted_idx.reshape(-1), permuted_hidden_states.shape[0])
     if expert_first_token_offset is not None:
         indices = torch.where(indices < expert_first_token_offset[-1], indices, -1)
-    combined = _by_ids.unpermute(
-        permuted_hidden_states,
-        indices,
-        weights_for(permuted_hidden_states, topk_weights),
-        *(None, None, None, None),
-        tokens_num,
-    )
-    _write("out", out, combined)
+    weights = weights_for(permuted_hidden_states, topk_weights)
+    given = (permuted_hidden_states, indices, weights)
+    if not _written_at_once(out, *given):
+        combined = _by_ids.unpermute(*given, *(None, None, None, None), tokens_num)
+        _write("out", out, combined)

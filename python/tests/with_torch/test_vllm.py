@@ -146,6 +146,20 @@ def test_autograd_hears_of_what_is_written():
         loss.backward()
 
 
+def test_sums_that_are_made_in_place():
+    """Into a tensor that autograd watches, over a view of it, and over the rows themselves."""
+    rows, inverse = torch.arange(8.0).view(4, 2), torch.tensor([0, 2, 1, 3])
+    weights, expected = torch.ones(2, 2), torch.tensor([[4.0, 6.0], [8.0, 10.0]])
+    out, w = torch.full((2, 3), 5.0), torch.ones(2, 3, requires_grad=True)
+    loss = (w * out).sum()
+    vllm.moe_unpermute(out[:, :2], rows, weights, inverse)
+    assert torch.equal(out, torch.cat([expected, torch.full((2, 1), 5.0)], 1))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    vllm.moe_unpermute(rows[1:3], rows, weights, inverse)
+    assert torch.equal(rows, torch.cat([torch.tensor([[0.0, 1.0]]), expected, rows[3:]]))
+
+
 @pytest.mark.parametrize("tokens_num, topk", [(0, 2), (2, 0)])
 def test_nothing(tokens_num, topk):
     ids = torch.zeros(tokens_num, topk, dtype=torch.int32)
