@@ -13,6 +13,25 @@ HEADS = {"NumPy": "", "PyTorch": "torch", "JAX": "jax"}
 
 # Lines that a checker must take, and lines, marked, that it must not.
 USER = {
+    "NumPy": """
+import numpy as np
+import moetoken.testing as mt
+
+def kernel(case: mt.Case) -> dict[str, np.ndarray]:
+    given: np.ndarray = case.inputs["out_index"]
+    return case.blank() if case.rows_num and given.size else case.expected()
+
+for case in mt.cases("unpermute_grad", n=3, seed=1, modes=["dropless"], dtypes="float32"):
+    mt.check_kernel(case, kernel, standard=["bits", "ulp:2"], only=("probs_grad",))
+    mt.check(case, (case.expected()["probs_grad"],), standard="msprobe")
+    case.save("case.npz")
+    text: str = mt.load("case.npz").description
+    drawn = mt.strategy("permute", modes="ids", max_tokens=4)
+    mt.check(case)  # refused
+    mt.check_kernel(case, kernel(case))  # refused
+    mt.cases("permute", n="9")  # refused
+    case.rows_num = 3  # refused
+""",
     "PyTorch": """
 import torch
 import moetoken.torch as mt
