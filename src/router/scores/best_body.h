@@ -86,19 +86,20 @@ static void collect(const double *values, int64_t count, double least, struct ca
 }
 
 #if defined(__AVX512F__)
-
 /* How many of eight values come before each of own: those that `compare` says. */
 #define COUNT_BEFORE(before, eight, compare)                                                       \
     for (int l = 0; l < LANES; l++) {                                                              \
         __m512d other = _mm512_set1_pd((eight)[l]);                                                \
         before = _mm512_mask_add_epi64(before, compare, before, _mm512_set1_epi64(1));             \
     }
+#endif
 
 /* The places of the candidates: how many come before each. Of equal ones the lower number comes
  * before. */
 static void find_places(const struct candidates *found, int64_t *place)
 {
     const double *value = found->value;
+#if defined(__AVX512F__)
     for (int64_t at = 0; at < found->count; at += LANES) {
         __m512d own = _mm512_loadu_pd(value + at);
         __m512i before = _mm512_setzero_si512();
@@ -111,14 +112,8 @@ static void find_places(const struct candidates *found, int64_t *place)
             COUNT_BEFORE(before, value + i, _mm512_cmp_pd_mask(other, own, _CMP_GT_OQ))
         _mm512_storeu_si512(place + at, before);
     }
-}
-
 #else
-
-static void find_places(const struct candidates *found, int64_t *place)
-{
     const vector_of_double zero = {0}; /* less it, a number is itself, in every lane */
-    const double *value = found->value;
     for (int64_t at = 0; at < found->count; at += VECTOR_LANES) {
         vector_of_double own;
         vector_of_bits number = {0}, before = {0};
@@ -136,9 +131,8 @@ static void find_places(const struct candidates *found, int64_t *place)
             before -= (value[i] - zero) > own;
         memcpy(place + at, &before, sizeof before);
     }
-}
-
 #endif
+}
 
 /* chosen[0, topk) = the best of values[0, count) / divisor, as moetoken_best_of has it; false: not
  * found. */
