@@ -97,8 +97,9 @@ def test_inputs_are_made_once_and_copied():
     assert not (case.inputs["out_index"] == 99).any()
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+@pytest.mark.parametrize("operator, suffix", [
+    *((operator, ".safetensors") for operator in OPERATORS), ("unpermute_grad", ".npz")
+])  # fmt: skip
 def test_files(tmp_path, operator, suffix):
     for case in mt.cases(operator, n=27, seed=8):
         path = tmp_path / f"case{suffix}"

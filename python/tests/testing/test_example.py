@@ -24,17 +24,15 @@ def test_the_kernel_passes():
     assert run.returncode == 0 and "28 passed" in run.stdout, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("right, wrong", [
-    ("@pl.when(row >= 0)", "@pl.when(row >= -1)"),
-    ("(weight * g)", "g"),
-])  # fmt: skip
-def test_a_faulty_copy(tmp_path, right, wrong):
+def test_a_faulty_copy(tmp_path):
+    """Without the check for -1."""
     for file in FOLDER.glob("*.py"):
-        text = file.read_text()
-        (tmp_path / file.name).write_text(text.replace(right, wrong))
-    assert wrong in (tmp_path / "kernel.py").read_text()
+        text = file.read_text().replace("row >= 0", "row >= -1")
+        (tmp_path / file.name).write_text(text)
+    assert "row >= -1" in (tmp_path / "kernel.py").read_text()
     run = run_pytest(tmp_path, "-k", "drawn")
-    found = re.search(r"case=<drawn: unpermute_grad, by expert ids, float32, T=(\d+) H=(\d+)", run.stdout)
+    pattern = r"case=<drawn: unpermute_grad, by expert ids, float32, T=(\d+) H=(\d+)"
+    found = re.search(pattern, run.stdout)
     assert run.returncode == 1 and found, run.stdout + run.stderr
     assert 1 <= int(found[1]) <= 2 and found[2] == "1", found[0]
     assert "FAILS ecosystem-2026-07" in run.stdout and "out_index = [" in run.stdout

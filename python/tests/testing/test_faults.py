@@ -44,7 +44,7 @@ def test_found_and_shrunk(fault):
         assert any(fails(faulty, case) for case in suite if case.tokens_num < 100)
 
     smallest = find(
-        mt.strategy(operator, modes=modes),
+        mt.strategy(operator, modes=modes, max_tokens=8, max_hidden=40),
         functools.partial(fails, faulty),
         settings=settings(max_examples=1000, derandomize=True, database=None),
     )

@@ -26,13 +26,13 @@ def conform(operator, cases, seed, *more):
 
 @pytest.fixture(scope="module", params=OPERATORS)
 def kept(request, tmp_path_factory):
-    """(operator, the files of 81 cases of seed 11, by number)"""
+    """(operator, the files of 54 cases of seed 11, by number)"""
     folder = tmp_path_factory.mktemp("cases")
     copy = f"n=$(ls {folder} | wc -l); cp {{case}} {folder}/$n.safetensors; : {{out}}; exit 77"
-    run = conform(request.param, 81, 11, "--jobs", "1", "--dtypes", "f32,f16,bf16,f64",
+    run = conform(request.param, 54, 11, "--jobs", "1", "--dtypes", "f32,f16,bf16,f64",
                   "--run", copy)  # fmt: skip
     assert "NOTHING TRIED" in run.stdout, run.stderr
-    return request.param, [folder / f"{i}.safetensors" for i in range(81)]
+    return request.param, [folder / f"{i}.safetensors" for i in range(54)]
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -49,7 +49,7 @@ def test_the_list(operator, options, words):
 
 def test_inputs_byte_by_byte(kept):
     operator, paths = kept
-    cases = mt.cases(operator, n=81, seed=11, dtypes=["f32", "f16", "bf16", "f64"])
+    cases = mt.cases(operator, n=54, seed=11, dtypes=["f32", "f16", "bf16", "f64"])
     for case, path in zip(cases, paths):
         file = moetoken.load(path)
         assert file.metadata == case.metadata()
