@@ -277,7 +277,8 @@ moetoken_status moetoken_expert_ids_to_rows(const struct moetoken_view *expert_i
         return fail_id(&sort);
     if (sort.next == NULL) {
         number_by_comparing(&sort, scratch);
-        store_rows(&sort, 0, slots);
+        if (slots > 0)
+            store_rows(&sort, 0, slots);
     } else {
         counts_to_rows(&sort);
         run_parts(&sort, run, number_parts);
