@@ -61,6 +61,8 @@ PROJECTS = (
             "tests/unit_tests/transformer/moe/test_routers.py",
         ),
         ("--noconftest",),
+        known="a test of the router that needs an expert group finds none, as the test before it was "
+        "skipped half-way",
     ),
 )
 
