@@ -90,7 +90,7 @@ static void collect(const double *values, int64_t count, double least, struct ca
 #define COUNT_BEFORE(before, eight, compare)                                                       \
     for (int l = 0; l < LANES; l++) {                                                              \
         __m512d other = _mm512_set1_pd((eight)[l]);                                                \
-        before = _mm512_mask_add_epi64(before, compare, before, _mm512_set1_epi64(1));             \
+        (before) = _mm512_mask_add_epi64((before), (compare), (before), _mm512_set1_epi64(1));     \
     }
 #endif
 
